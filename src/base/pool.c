@@ -68,14 +68,6 @@ struct pool {
     struct worker *workers; // threads - 1
 };
 
-static void cpu_pause(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
     syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
@@ -93,7 +85,7 @@ static uint32_t gate_wait(struct gate *g, uint32_t value, uint64_t spin_ns) {
         uint64_t start = clock_ns();
         do {
             for (int i = 0; i < PAUSES_PER_LOOK; i++) {
-                cpu_pause();
+                pool_pause();
                 now = atomic_load_explicit(&g->word, memory_order_acquire);
                 if (now != value)
                     return now;
@@ -263,6 +255,10 @@ int pool_open_beside(struct pool **out, int threads, int pin, int number, int po
 
 int pool_threads(const struct pool *p) {
     return p->threads;
+}
+
+bool pool_spins(const struct pool *p) {
+    return p->spin_ns > 0;
 }
 
 void pool_run(struct pool *p, pool_fn *fn, void *arg) {

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pool;
@@ -28,6 +29,7 @@ int pool_open(struct pool **out, int threads, int pin, struct err *e);
 int pool_open_beside(struct pool **out, int threads, int pin, int number, int pools, struct err *e);
 void pool_close(struct pool *p);
 int pool_threads(const struct pool *p);
+bool pool_spins(const struct pool *p); // each of its threads may have a CPU of its own
 // Runs fn on every member and returns when all have returned. A pool runs one task at a time. Must
 // not be called from inside a task.
 void pool_run(struct pool *p, pool_fn *fn, void *arg);
@@ -35,6 +37,15 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg);
 // The share [*begin, *end) of n items for one member. Shares differ by at most `grain`. Boundaries
 // are multiples of grain, except the last one, which is n.
 void pool_share(int64_t n, int64_t grain, int thread, int threads, int64_t *begin, int64_t *end);
+
+// For loops that wait for another thread.
+static inline void pool_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 
 int pool_machine_cpus(void); // CPUs this process may use (affinity and cgroup quota)
 

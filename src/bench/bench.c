@@ -93,6 +93,7 @@ static void add_trial(struct bench_row *row, struct trial_result *t) {
     data_use_add(&sum->data, &t->data);
     energy_use_add(&sum->energy, &t->energy);
     others_add(&sum->others, &t->others);
+    apart_join(&sum->cpus, &t->cpus);
     row->loss_first = t->loss_first;
     row->loss_last = t->loss_last;
 }

@@ -1,6 +1,7 @@
 // doctor.c - see doctor.h.
 #include "predict/doctor.h"
 
+#include "base/clock.h"
 #include "engine/engine.h"
 
 #include <errno.h>
@@ -170,6 +171,17 @@ static void find_gaps(struct doctor *d) {
                 "sudo apt install python3-torch", "python3-torch");
 }
 
+// Looks for a twentieth of a second, or ten times, with the threads that a run would have.
+static int examine_apart(struct doctor *d, struct err *e) {
+    struct pool *pool;
+    TRY(pool_open(&pool, machine_threads(&d->cpu), d->cpu.cpu_pin, e));
+    const uint64_t begin_ns = clock_ns();
+    for (int i = 0; i < 10 || clock_ns() - begin_ns < 50000000; i++)
+        apart_add(&d->cpus, apart_measure(pool));
+    pool_close(pool);
+    return 0;
+}
+
 // ---------------------------------------------------------------- the examination
 
 int doctor_examine(struct doctor *d, const struct knobs *k, bool fresh, struct err *e) {
@@ -179,6 +191,7 @@ int doctor_examine(struct doctor *d, const struct knobs *k, bool fresh, struct e
     d->cpu = *k;
     d->cpu.device = DEVICE_CPU;
     TRY(machine_open(&d->machine, &d->cpu, fresh ? MACHINE_FRESH : MACHINE_MEASURE, e));
+    TRY(examine_apart(d, e));
     TRY(examine_products(d, e));
     TRY(examine_ops(&d->ops, k, fresh, e));
     examine_libraries(d);

@@ -6,6 +6,7 @@
 
 #include "backend/plugin.h"
 #include "comm/installed.h"
+#include "hw/apart.h"
 #include "hw/others.h"
 #include "measure/energy.h"
 #include "predict/machine.h"
@@ -70,6 +71,7 @@ struct doctor {
     struct comm_advice advice[COMM_ADVICE_MOST];
     int n_advice;
     struct doctor_meters meters;
+    struct apart cpus;    // how far the CPU's threads are from each other now
     struct others others; // what other programs took during the examination
     struct doctor_gap gaps[DOCTOR_GAPS_MOST];
     int n_gaps;

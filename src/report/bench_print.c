@@ -106,6 +106,7 @@ void bench_put_members(const struct bench_row *row, struct json_writer *w) {
         metrics_put_members(&row->metrics, w);
         json_member_double(w, "spread", row->spread);
         json_member_double(w, "others_share", others_share(&row->sum.others));
+        apart_put_member(&row->sum.cpus, w);
         json_member_array(w, "rounds");
         for (int r = 0; r < row->n_rounds; r++) {
             json_put_object_begin(w);

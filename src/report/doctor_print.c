@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "store/store.h"
 
+#include <math.h>
 #include <time.h>
 
 // ---------------------------------------------------------------- for people
@@ -175,6 +176,15 @@ static void print_origin(FILE *f, const struct machine *m, const struct knobs *k
             MACHINE_MATMUL_SIZE);
 }
 
+static void print_apart(FILE *f, const struct apart *a) {
+    if (isnan(apart_least_ns(a)))
+        fprintf(f, "threads apart: not known (one thread, or other programs hold the CPUs)\n");
+    else
+        fprintf(f,
+                "threads apart: a cache line goes to another thread and back in %.0f to %.0f ns\n",
+                apart_least_ns(a), apart_most_ns(a));
+}
+
 static void print_store(FILE *f) {
     char path[STORE_PATH_BYTES];
     struct err e = {0};
@@ -208,6 +218,7 @@ void doctor_print(const struct doctor *d, FILE *f) {
     print_meters(f, &d->meters);
     print_ops(f, &d->ops);
     print_store(f);
+    print_apart(f, &d->cpus);
     fprintf(f, "other programs while this was measured: %s%s\n", others_text(others, &d->others),
             others_notable(&d->others) ? "; measure again when they are quiet" : "");
     fprintf(f, "missing:%s\n", d->n_gaps ? "" : " nothing");
@@ -363,6 +374,7 @@ void doctor_put_json(const struct doctor *d, struct json_writer *w) {
     put_ranks(w, d);
     put_meters(w, &d->meters);
     put_store(w);
+    apart_put_member(&d->cpus, w);
     json_member_double(w, "others_share", others_share(&d->others)); // null: cannot be seen
     put_gaps(w, d);
 }

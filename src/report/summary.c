@@ -241,6 +241,7 @@ static void put_run(const struct summary *s, struct json_writer *w) {
                        s->predicted_step_s > 0 ? 1e3 * s->predicted_step_s : NAN);
     json_member_double(w, "step_flops", s->step_flops.model);
     json_member_bool(w, "on_device", r->on_device); // if true, memory is the device's
+    apart_put_member(&r->cpus, w);
     json_member_double(w, "process_peak_bytes",
                        r->process_peak_bytes ? (double)r->process_peak_bytes : NAN);
     json_member_string(w, "checkpoint", r->checkpoint[0] ? r->checkpoint : NULL);

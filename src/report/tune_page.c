@@ -55,8 +55,10 @@ static void put_row(const struct tune_view *v, const char *term, const char *tex
 static const char *busy_words(char *out, size_t bytes, const struct tune *t) {
     size_t used = (size_t)snprintf(out, bytes, "busy in %d of %d trials", t->busy, t->trials);
     if (t->busy_most > 0)
-        snprintf(out + used, bytes - used, ", with up to %.0f %% of the machine's time",
-                 100 * t->busy_most);
+        used += (size_t)snprintf(out + used, bytes - used,
+                                 ", with up to %.0f %% of the machine's time", 100 * t->busy_most);
+    if (t->moved > 0)
+        snprintf(out + used, bytes - used, "; the CPUs moved during %d", t->moved);
     return out;
 }
 
@@ -77,8 +79,14 @@ static void put_about(const struct tune_view *v) {
              t->n, measured, t->trials,
              text_duration(time, 1e-9 * (double)(t->end_ns - t->begin_ns)));
     put_row(v, "search", text);
-    if (t->busy > 0)
+    if (t->busy > 0 || t->moved > 0)
         put_row(v, "other programs", busy_words(text, sizeof text, t));
+    if (isfinite(apart_least_ns(&t->cpus))) {
+        snprintf(text, sizeof text,
+                 "a cache line goes to another thread and back in %.0f to %.0f ns",
+                 apart_least_ns(&t->cpus), apart_most_ns(&t->cpus));
+        put_row(v, "threads apart", text);
+    }
     if (v->facts->saved_as)
         put_row(v, "recipe of the choice", v->facts->saved_as);
     fputs("</dl>\n", v->f);

@@ -205,6 +205,7 @@ static void put_turns(struct json_writer *w, const char *key, const struct tune_
     json_member_double(w, "low", x->low);
     json_member_double(w, "high", x->high);
     json_member_i64(w, "rounds", x->rounds);
+    tune_put_states(x, w);
     json_put_object_end(w);
 }
 
@@ -264,6 +265,8 @@ static void put_outcome(struct json_writer *w, const struct tune *t) {
     json_member_string(w, "rival", t->n > 0 && t->rival >= 0 ? t->settings[t->rival].name : NULL);
     put_turns(w, "gain", c ? &c->turns : NULL, changed && tune_in_turns(c));
     json_member_i64(w, "busy_visits", t->busy);
+    json_member_i64(w, "moved_visits", t->moved);
+    apart_put_member(&t->cpus, w);
 }
 
 void tune_put_json(const struct tuning *t, struct json_writer *w) {

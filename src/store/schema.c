@@ -81,6 +81,9 @@ static const char *const steps[] = {
     // How busy other programs were during a trial; what running in turns showed.
     "ALTER TABLE trial ADD COLUMN busy REAL;"
     "ALTER TABLE tuning ADD COLUMN turns TEXT NOT NULL DEFAULT '';",
+    // How far a trial's threads were from each other (hw/apart.h).
+    "ALTER TABLE trial ADD COLUMN apart_least_ns REAL;"
+    "ALTER TABLE trial ADD COLUMN apart_most_ns REAL;",
 };
 
 const struct schema schema_current = {steps, sizeof steps / sizeof *steps};

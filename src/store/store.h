@@ -120,7 +120,9 @@ struct store_classes { // bytes of the arena by class
     X(real, double, utilization)                                                                   \
     X(real, double, mfu)                                                                           \
     X(real, double, hfu)                                                                           \
-    X(real, double, busy) /* share of the time lost to other programs; NULL: not seen */
+    X(real, double, busy)           /* share of the time lost to other programs; NULL: not seen */ \
+    X(real, double, apart_least_ns) /* how far its threads were apart; NULL: no answer */          \
+    X(real, double, apart_most_ns)
 
 struct store_trial {
     int64_t id; // set by the store

@@ -243,6 +243,8 @@ int record_trial(struct store *s, const struct record *r, const struct knobs *k,
     row.predicted_step_ms = 1e3 * r->predicted_step_s;
     row.joules_per_token = r->joules_per_token;
     row.busy = others_share(&t->others);
+    row.apart_least_ns = apart_least_ns(&t->cpus);
+    row.apart_most_ns = apart_most_ns(&t->cpus);
     put_counts(&row, k, t);
     int rc = put_measured(&row, r, k, t, e);
     if (rc == 0)

@@ -18,6 +18,8 @@
 // The first steps touch memory and fill caches for the first time, so metrics leave them out. In a
 // short run that is at most a quarter of the steps.
 enum { WARMUP_STEPS = 3 };
+// The CPUs' distance is not looked at again sooner than this.
+static const uint64_t APART_LEAST_NS = 100000000;
 
 void trainer_say(void *arg, enum log_level level, const char *text) {
     const struct train_observer *ob = &((const struct trainer *)arg)->o.observer;
@@ -418,6 +420,17 @@ static int end_late(struct trainer *t, struct err *e) {
     return 0;
 }
 
+// Looks how far the CPUs are from each other, so often that it takes a thousandth of the time.
+static void look_at_cpus(struct trainer *t, struct train_step *info) {
+    const uint64_t begin_ns = clock_ns();
+    if (begin_ns < t->apart_ns || plan_wants_device(t->k))
+        return;
+    info->apart_ns = apart_measure(t->engine->pool);
+    apart_add(&t->r.cpus, info->apart_ns);
+    const uint64_t now_ns = clock_ns(), pause_ns = 1000 * (now_ns - begin_ns);
+    t->apart_ns = now_ns + (pause_ns > APART_LEAST_NS ? pause_ns : APART_LEAST_NS);
+}
+
 static int loop(struct trainer *t, struct err *e) {
     const struct knobs *k = t->k;
     struct train_step info;
@@ -433,6 +446,8 @@ static int loop(struct trainer *t, struct err *e) {
         energy_lap_begin(&t->lap, &t->energy); // no effect unless a pause or the warm-up ended it
         const int rc = trainer_step(t, &info, &flags, e);
         energy_poll(&t->energy, clock_ns());
+        if (rc == 0)
+            look_at_cpus(t, &info);
         if (rc == ERR_STOPPED && flags != 0) {
             err_clear(e);
             t->r.end = flags & MEET_STOP ? TRAIN_STOPPED : TRAIN_TIME;

@@ -28,6 +28,7 @@
 
 #include "base/log.h"
 #include "data/dataset.h"
+#include "hw/apart.h"
 #include "measure/energy.h"
 #include "measure/metrics.h"
 #include "measure/sample.h"
@@ -78,6 +79,7 @@ struct train_step {
     struct samples *step_ns_samples; // for quantiles; observers must not change it
     const struct trace *trace;       // trace_last gives this step's split of time
     struct energy_meter *energy;     // observers may read it
+    double apart_ns;                 // of the CPUs, if it was looked at just now; else NaN
     uint64_t answered;               // requests answered so far
     double answer_p95_ns;            // p95 of recent response times; NaN: none
 };
@@ -139,7 +141,8 @@ struct train_result {
     bool on_device;              // then the memory in metrics is the device's
     uint64_t process_peak_bytes; // on the host; 0: not known
     struct guest_report guests;
-    struct step_flops flops;         // of a step, on all ranks
+    struct step_flops flops; // of a step, on all ranks
+    struct apart cpus; // of this rank's threads, during the steps after warm-up; not on a device
     const struct rank_report *ranks; // by rank, until trainer_close; NULL: one rank
     int n_ranks;
     char checkpoint[PATH_MAX]; // the newest one written; "": none

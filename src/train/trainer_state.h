@@ -56,6 +56,7 @@ struct trainer {
     struct train_state second; // of the second model, if there is one
     bool saving;
     bool asked;         // an observer has asked to stop
+    uint64_t apart_ns;  // when to look again how far the CPUs are from each other
     bool late;          // the limit of time passed while the trainer waited for data
     bool data_failed;   // data could not be read; the weights are those of the last step
     uint64_t begin_ns;  // when the run began

@@ -303,7 +303,8 @@ int trainer_step(struct trainer *t, struct train_step *info, unsigned *flags, st
     *info = (struct train_step){.begin_ns = clock_ns(),
                                 .step_ns_samples = &t->step_ns,
                                 .trace = &t->trace,
-                                .energy = &t->energy};
+                                .energy = &t->energy,
+                                .apart_ns = NAN};
     if (t->pace.steps == 0) {
         t->pace.begin_ns = info->begin_ns;
         t->pace.pause_ns = 0; // a pause after the last warm-up step lies before the beginning
@@ -339,5 +340,6 @@ void trainer_end_warmup(struct trainer *t) {
     trace_clear(&t->trace);
     t->pace = (struct pace){0};
     t->lap = (struct energy_lap){0};
+    t->r.cpus = (struct apart){0};
     t->r.warmup_steps = t->warmup;
 }

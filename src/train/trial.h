@@ -10,6 +10,7 @@
 #ifndef HAGGLE_TRAIN_TRIAL_H
 #define HAGGLE_TRAIN_TRIAL_H
 
+#include "hw/apart.h"
 #include "hw/others.h"
 #include "knob/knob.h"
 #include "measure/metrics.h"
@@ -62,6 +63,7 @@ struct trial_result {
     struct data_use data;
     struct energy_use energy;    // of the measured steps
     struct others others;        // what other programs took meanwhile
+    struct apart cpus;           // how far they were from each other; none on a device
     struct noise_estimate noise; // from all steps, with noise.every; n 0: not measured
     uint64_t memory_predicted_bytes, memory_measured_bytes; // 0: not known
     uint64_t by_class[CLASS_COUNT];

@@ -402,12 +402,19 @@ static int prune(struct tune *t, const struct rounds *contenders, int *at, struc
 // ---------------------------------------------------------------- the duel
 
 // The interval is narrow enough: a hundredth, or a tenth of the difference.
-static bool is_precise(const struct tune_policy *p, const struct contest *c) {
+static bool is_precise(const struct tune_policy *p, const struct tune_state *c) {
     const double half = 0.5 * (c->high - c->low),
-                 wanted = fmin(
-                     fmax(p->duel.precise_rel, p->duel.precise_of_gain * fabs(c->speed_ratio - 1)),
-                     p->duel.precise_most_rel);
+                 wanted =
+                     fmin(fmax(p->duel.precise_rel, p->duel.precise_of_gain * fabs(c->ratio - 1)),
+                          p->duel.precise_most_rel);
     return isfinite(half) && half <= wanted;
+}
+
+static bool all_precise(const struct tune_policy *p, const struct tune_state *of, int n) {
+    for (int s = 0; s < n; s++)
+        if (!is_precise(p, &of[s]))
+            return false;
+    return n > 0;
 }
 
 // Each look at the rounds has its share of the error, so that the interval of the last look holds
@@ -415,7 +422,8 @@ static bool is_precise(const struct tune_policy *p, const struct contest *c) {
 static int duel(struct tune *t, int at, struct rounds *r, struct contest *c, double *confidence,
                 struct err *e) {
     const struct tune_policy *p = t->policy;
-    int looks = 0, looked = -1; // at so many rounds
+    struct tune_state of[TUNE_STATES_MOST];
+    int looks = 0, looked = -1; // at so many rounds that count
     *confidence = p->confidence;
     rounds_begin(r, t);
     TRY(rounds_seat(r, 0, e));
@@ -431,18 +439,21 @@ static int duel(struct tune *t, int at, struct rounds *r, struct contest *c, dou
         if (!whole)
             break;
         const int pairs = rounds_pairs(r, 0, 1);
-        if (pairs < p->duel.least_rounds ||
+        if (pairs < p->duel.least_rounds || pairs == looked ||
             (pairs - p->duel.least_rounds) % p->rounds.between_rounds)
             continue;
-        looked = r->done;
-        rounds_compare(r, 1, 0, sample_look_confidence(p->confidence, ++looks), c);
-        if (is_precise(p, c))
+        looked = pairs;
+        const double confidence_now = sample_look_confidence(p->confidence, ++looks);
+        if (all_precise(p, of, rounds_states(r, 1, 0, confidence_now, of, c)))
             break;
     }
     if (r->n < 2)
         return 0;
-    *confidence = sample_look_confidence(p->confidence, looked == r->done ? looks : looks + 1);
-    rounds_announce(r, 1, 0, *confidence, c);
+    // Too few rounds for a look before the time was up: this one is the only one.
+    if (looks > 0)
+        *confidence = sample_look_confidence(p->confidence,
+                                             looked == rounds_pairs(r, 0, 1) ? looks : looks + 1);
+    rounds_announce(r, 1, 0, *confidence, of, c);
     return 0;
 }
 
@@ -570,6 +581,7 @@ static int settle(struct tune *t, const struct rounds *contenders, int at, struc
     const bool free_to_keep = setting_stands(&t->settings[0]);
     const int given = rounds_seat_of(contenders, 0), seat = rounds_seat_of(contenders, at);
     struct contest c = {.speed_ratio = NAN};
+    struct tune_state of[TUNE_STATES_MOST];
     struct rounds r;
     t->rival = at;
     if (given < 0) { // the recipe as given cannot run
@@ -597,7 +609,7 @@ static int settle(struct tune *t, const struct rounds *contenders, int at, struc
     const bool too_busy = !isfinite(c.low) && r.n == 2 && r.done > 2 * pairs;
     // Without time for a duel the contenders' rounds decide.
     if (!isfinite(c.low) && !too_busy && seat >= 0)
-        rounds_announce(contenders, seat, given, contenders_confidence(contenders), &c);
+        rounds_announce(contenders, seat, given, contenders_confidence(contenders), of, &c);
     else if (pairs > 0) {
         const double before = t->settings[0].turns.tokens_per_s;
         rounds_keep(&r, 0, confidence);

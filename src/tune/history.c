@@ -132,6 +132,8 @@ void history_figures(const struct store_trial *row, size_t steps, struct tune_me
     out->memory_bytes = row->memory_measured_bytes > 0 ? (uint64_t)row->memory_measured_bytes : 0;
     out->joules = row->joules_per_token * (double)row->tokens;
     out->busy = row->busy;
+    apart_add(&out->cpus, row->apart_least_ns);
+    apart_add(&out->cpus, row->apart_most_ns);
     out->split.steps = steps;
     for (int i = 0; i < TIME_COUNT; i++) {
         out->split.ns[i] = whole(1e6 * row->split.ms[i] * (double)steps);
@@ -287,6 +289,8 @@ static void put_turns(struct json_writer *w, const struct tune *t) {
     json_member_string(w, "why", tune_why_name(t->why));
     json_member_i64(w, "busy", t->busy);
     json_member_double(w, "busy_most", t->busy_most);
+    json_member_i64(w, "moved", t->moved);
+    apart_put_member(&t->cpus, w);
     if (t->rival >= 0 && t->rival < t->n)
         put_hash(w, "rival", &t->settings[t->rival].knobs);
     json_member_array(w, "settings");
@@ -301,6 +305,7 @@ static void put_turns(struct json_writer *w, const struct tune *t) {
         json_member_double(w, "low", x->low);
         json_member_double(w, "high", x->high);
         json_member_double(w, "tokens_per_s", x->tokens_per_s);
+        tune_put_states(x, w);
         json_put_object_end(w);
     }
     json_put_array_end(w);

@@ -407,6 +407,7 @@ static int report(const struct lab *l, struct tune_measured *out, const struct k
     out->memory_bytes = plan_wants_device(k) ? 0 : r->memory_measured_bytes;
     out->joules = r->energy.joules;
     out->busy = l->options.count_busy ? NAN : others_share(&r->others);
+    out->cpus = r->cpus;
     out->step_ns = malloc((out->n + 1) * sizeof *out->step_ns);
     if (!out->step_ns)
         return err_set(e, ERR_MEMORY, "out of memory for %zu samples", out->n);

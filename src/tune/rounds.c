@@ -5,6 +5,8 @@
 // against each other. The order of the visits is reversed from round to round, because the machine
 // may become slower or faster within a round. A visit in which other programs were busy does not
 // count, and neither does its pair with any other setting: the round is repeated by playing more.
+// So it is with a visit during which the CPUs moved, and with a pair of visits between which they
+// did (states.c).
 #include "tune/tune_impl.h"
 
 #include <math.h>
@@ -74,11 +76,14 @@ static int visit_seat(struct rounds *r, struct seat *x, struct err *e) {
     const struct visit v = {.steps = x->steps, .long_run = true};
     TRY(visit_setting(t, x->at, &v, e));
     const struct tune_setting *s = &t->settings[x->at];
-    x->cost[r->done] = NAN;
+    x->cost[r->done] = x->apart_ns[r->done] = NAN;
+    x->moved[r->done] = false;
     if (!may_go_on(s, x->at))
         x->out = true;
     else if (s->n_blocks > before && !s->blocks[before].busy) {
         x->cost[r->done] = log(tune_predicted_cost(t, &s->knobs, visit_typical(s, before)));
+        x->apart_ns[r->done] = s->blocks[before].apart_ns;
+        x->moved[r->done] = s->blocks[before].moved;
         x->tokens += s->blocks[before].tokens;
         x->wall_ns += s->blocks[before].wall_ns;
         x->quiet++;
@@ -95,7 +100,7 @@ int rounds_play(struct rounds *r, bool *whole, struct err *e) {
         if (!x->out)
             TRY(visit_seat(r, x, e));
         else
-            x->cost[r->done] = NAN;
+            x->cost[r->done] = x->apart_ns[r->done] = NAN;
         if (tune_elapsed(r->t) >= 1 && k < r->n - 1) // the rounds before it count
             return 0;
     }
@@ -105,9 +110,8 @@ int rounds_play(struct rounds *r, bool *whole, struct err *e) {
 }
 
 void rounds_compare(const struct rounds *r, int a, int b, double confidence, struct contest *out) {
-    const struct contest_options o = {.confidence = confidence,
-                                      .tolerance = r->t->policy->rounds.equal_rel};
-    contest_rounds(out, r->seats[a].cost, r->seats[b].cost, (size_t)r->done, &o);
+    struct tune_state of[TUNE_STATES_MOST];
+    rounds_states(r, a, b, confidence, of, out);
 }
 
 static bool met_others(const struct rounds *r, int i) {
@@ -117,31 +121,46 @@ static bool met_others(const struct rounds *r, int i) {
     return false;
 }
 
-void rounds_announce(const struct rounds *r, int a, int b, double confidence, struct contest *out) {
-    rounds_compare(r, a, b, confidence, out);
-    if (met_others(r, a) || met_others(r, b)) {
-        out->low /= 1 + r->t->policy->duel.drift_rel;
-        out->high *= 1 + r->t->policy->duel.drift_rel;
-    }
-}
-
-int rounds_pairs(const struct rounds *r, int a, int b) {
-    int n = 0;
-    for (int i = 0; i < r->done; i++)
-        n += isfinite(r->seats[a].cost[i] - r->seats[b].cost[i]);
+int rounds_announce(const struct rounds *r, int a, int b, double confidence,
+                    struct tune_state of[TUNE_STATES_MOST], struct contest *out) {
+    const int n = rounds_states(r, a, b, confidence, of, out);
+    const double drift = met_others(r, a) || met_others(r, b) ? r->t->policy->duel.drift_rel : 0;
+    out->low /= 1 + drift;
+    out->high *= 1 + drift;
+    for (int s = 0; s < n; s++)
+        of[s].low /= 1 + drift, of[s].high *= 1 + drift;
     return n;
 }
 
-// Median of a seat's logarithms of cost, less those of another seat in the same rounds; NaN: no
-// round counts.
-static double middle(const struct rounds *r, int i, const double *less) {
+int rounds_pairs(const struct rounds *r, int a, int b) {
+    int state[ROUNDS_MOST], n = 0;
+    rounds_paired(r, a, b, state);
+    for (int i = 0; i < r->done; i++)
+        n += state[i] >= 0;
+    return n;
+}
+
+// Median of a seat's logarithms of cost; NaN: no visit counts.
+static double middle(const struct seat *x, int rounds) {
     double of[ROUNDS_MOST];
     size_t n = 0;
-    for (int k = 0; k < r->done; k++) {
-        const double x = r->seats[i].cost[k] - (less ? less[k] : 0);
-        if (isfinite(x))
-            of[n++] = x;
-    }
+    for (int k = 0; k < rounds; k++)
+        if (isfinite(x->cost[k]))
+            of[n++] = x->cost[k];
+    return sample_median(of, n);
+}
+
+// Median of these less those of another seat, in the rounds that count; NaN: none does.
+static double middle_less(const struct rounds *r, int i, int less) {
+    int state[ROUNDS_MOST];
+    double of[ROUNDS_MOST];
+    size_t n = 0;
+    if (i == less)
+        return 0;
+    rounds_paired(r, i, less, state);
+    for (int k = 0; k < r->done; k++)
+        if (state[k] >= 0)
+            of[n++] = r->seats[i].cost[k] - r->seats[less].cost[k];
     return sample_median(of, n);
 }
 
@@ -151,7 +170,7 @@ double rounds_cost(const struct rounds *r, int i) {
     int most = 0;
     for (int k = 1; k < r->n; k++)
         most = r->seats[k].quiet > r->seats[most].quiet ? k : most;
-    const double log_cost = middle(r, i, r->seats[most].cost) + middle(r, most, NULL);
+    const double log_cost = middle_less(r, i, most) + middle(&r->seats[most], r->done);
     return isfinite(log_cost) ? exp(log_cost) : tune_cost(r->t, &r->t->settings[r->seats[i].at]);
 }
 
@@ -179,7 +198,7 @@ void rounds_keep(const struct rounds *r, int base, double confidence) {
         struct contest c;
         if (turns.rounds == 0)
             continue;
-        rounds_announce(r, i, base, confidence, &c);
+        turns.n_states = rounds_announce(r, i, base, confidence, turns.states, &c);
         turns.ratio = i == base                 ? 1
                       : isfinite(c.speed_ratio) ? c.speed_ratio
                                                 : rounds_cost(r, base) / rounds_cost(r, i);

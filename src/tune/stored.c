@@ -229,6 +229,35 @@ static void read_number(struct json_reader *j, double *out) {
         json_skip(j);
 }
 
+static void read_state(struct json_reader *j, struct tune_turns *t) {
+    struct tune_state s = {.apart_ns = NAN, .ratio = NAN, .low = NAN, .high = NAN};
+    double rounds = 0;
+    const char *key;
+    json_enter_object(j);
+    while (json_next_key(j, &key))
+        read_number(j, strcmp(key, "rounds") == 0     ? &rounds
+                       : strcmp(key, "apart_ns") == 0 ? &s.apart_ns
+                       : strcmp(key, "ratio") == 0    ? &s.ratio
+                       : strcmp(key, "low") == 0      ? &s.low
+                       : strcmp(key, "high") == 0     ? &s.high
+                                                      : &(double){0});
+    if (t->n_states == TUNE_STATES_MOST || !(rounds >= 1 && rounds < 1e6) || !(s.ratio > 0))
+        return;
+    s.rounds = (int)rounds;
+    t->states[t->n_states++] = s;
+}
+
+static void read_apart(struct json_reader *j, struct apart *out) {
+    const char *key;
+    json_enter_object(j);
+    while (json_next_key(j, &key)) {
+        double ns = NAN;
+        read_number(j, &ns);
+        if (ns < 1e9) // either of least and most
+            apart_add(out, ns);
+    }
+}
+
 static void read_turn(struct stored *a, struct json_reader *j) {
     struct tune_turns t = {.ratio = NAN, .low = NAN, .high = NAN, .tokens_per_s = NAN};
     const char *key, *hash = "";
@@ -237,7 +266,11 @@ static void read_turn(struct stored *a, struct json_reader *j) {
     while (json_next_key(j, &key)) {
         if (strcmp(key, "setting") == 0 && json_peek(j) == JSON_STRING)
             json_read_string(j, &hash, NULL);
-        else
+        else if (strcmp(key, "states") == 0 && json_peek(j) == JSON_ARRAY) {
+            json_enter_array(j);
+            while (json_next_element(j))
+                read_state(j, &t);
+        } else
             read_number(j, strcmp(key, "rounds") == 0         ? &rounds
                            : strcmp(key, "ratio") == 0        ? &t.ratio
                            : strcmp(key, "low") == 0          ? &t.low
@@ -273,10 +306,14 @@ static int read_turns(struct stored *a, struct err *e) {
             json_enter_array(&j);
             while (json_next_element(&j))
                 read_turn(a, &j);
-        } else
+        } else if (strcmp(key, "apart_ns") == 0 && json_peek(&j) == JSON_OBJECT)
+            read_apart(&j, &a->tune.cpus);
+        else
             read_number(&j, &x);
         if (strcmp(key, "busy") == 0 && x >= 0 && x < 1e9)
             a->tune.busy = (int)x;
+        if (strcmp(key, "moved") == 0 && x >= 0 && x < 1e9)
+            a->tune.moved = (int)x;
         if (strcmp(key, "busy_most") == 0 && x >= 0)
             a->tune.busy_most = x;
     }

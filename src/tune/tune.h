@@ -19,6 +19,7 @@
 #ifndef HAGGLE_TUNE_TUNE_H
 #define HAGGLE_TUNE_TUNE_H
 
+#include "hw/apart.h"
 #include "knob/knob.h"
 #include "measure/sample.h"
 #include "measure/trace.h"
@@ -90,6 +91,7 @@ struct tune_measured {
     uint64_t memory_bytes; // measured peak; 0: not known
     double joules;         // NaN: no meter
     double busy;           // share of the time lost to other programs; NaN: they cannot be seen
+    struct apart cpus;     // how far its threads were from each other; none: not known
 };
 
 enum tune_go { TUNE_GO_ON, TUNE_DOMINATED, TUNE_OVER_BUDGET, TUNE_ENOUGH };
@@ -165,14 +167,28 @@ struct tune_block { // one visit
     uint64_t tokens, wall_ns;
     size_t first, n; // its samples in tune_setting.step_ns
     bool busy;       // other programs took part of the machine meanwhile
+    bool moved;      // its CPUs moved nearer to each other or apart meanwhile
+    double apart_ns; // how far they were from each other; NaN: not known, or moved
 };
+
+// The rounds in which the CPUs were equally far from each other. The nearest comes first.
+struct tune_state {
+    double apart_ns;         // typical of these rounds; NaN: not known
+    int rounds;              // that count, and were held against each other
+    double ratio, low, high; // as in tune_turns; NaN: one round says nothing
+};
+enum { TUNE_STATES_MOST = 4 };
 
 // What running in turns with the recipe as given showed. If that cannot run, the choice stands in
 // for it.
 struct tune_turns {
-    int rounds;              // that count: other programs were quiet; 0: it did not run in turns
+    int rounds; // that count: others were quiet, the CPUs stayed; 0: it did not run in turns
     double ratio, low, high; // speed for the goal, as given = 1; 95 % interval; NaN: too few rounds
     double tokens_per_s;
+    // Where they ran while the CPUs were at different distances, ratio is the mean over the rounds,
+    // and low and high hold for each distance. 1 state, or 0 in old searches: nothing changed.
+    struct tune_state states[TUNE_STATES_MOST];
+    int n_states;
 };
 
 struct tune_setting {
@@ -255,20 +271,22 @@ struct tune {
     struct tune_decision stages[STAGE_COUNT];
     int chosen; // -1: none
     enum tune_why why;
-    int rival;        // the setting that the choice was compared with at the end; -1: none
-    bool provisional; // a budget of the choice is not proven
-    bool certain;     // the order of the finalists is certain
-    bool compared;    // there was time to compare the finalists
-    int explored;     // settings that were measured because they looked best
-    bool hurried;     // promising settings were not measured for lack of time
-    bool unplanned;   // time was too short to plan all settings close to the recipe
-    double slowed;    // steps took this many times as long while another program used the machine;
-                      // 0: no such program was noticed
-    int forgotten;    // settings measured then, which count as not measured (forget.c)
-    int busy;         // visits while other programs were at work
-    bool busy_now;    // the last visit was one of them
-    double busy_most; // the largest share of a visit's time that they took; NaN: they are not seen
-    int failed_rc;    // of the first trial that failed; 0: none did
+    int rival;         // the setting that the choice was compared with at the end; -1: none
+    bool provisional;  // a budget of the choice is not proven
+    bool certain;      // the order of the finalists is certain
+    bool compared;     // there was time to compare the finalists
+    int explored;      // settings that were measured because they looked best
+    bool hurried;      // promising settings were not measured for lack of time
+    bool unplanned;    // time was too short to plan all settings close to the recipe
+    double slowed;     // steps took this many times as long while another program used the machine;
+                       // 0: no such program was noticed
+    int forgotten;     // settings measured then, which count as not measured (forget.c)
+    int busy;          // visits while other programs were at work
+    bool busy_now;     // the last visit was one of them
+    int moved;         // quiet visits during which the CPUs moved
+    struct apart cpus; // over the visits with as many threads as the recipe
+    double busy_most;  // the largest share of a visit's time that they took; NaN: they are not seen
+    int failed_rc;     // of the first trial that failed; 0: none did
     struct tune_bound bounds[TUNE_LIMITS_MOST];
     int n_bounds;
     uint64_t begin_ns, end_ns; // by the laboratory's clock
@@ -305,6 +323,8 @@ double tune_wait_of(const struct tune_request *r, const struct knobs *k, double 
 double tune_typical(const double *step_ns, const struct tune_block *visits, int n);
 // What the goal minimizes, for a typical step: seconds per token or per sample. NaN: not measured.
 double tune_cost(const struct tune *t, const struct tune_setting *s);
+// "states": what the rounds showed at each distance of the CPUs.
+void tune_put_states(const struct tune_turns *x, struct json_writer *w);
 bool tune_has_limits(const struct tune_request *r);
 
 #endif

@@ -104,6 +104,8 @@ struct seat {
     int64_t steps;            // of one visit
     bool out;                 // lost, failed or over a budget: no longer visited
     double cost[ROUNDS_MOST]; // logarithm of the cost in each round; NaN: the visit does not count
+    double apart_ns[ROUNDS_MOST]; // as in tune_block
+    bool moved[ROUNDS_MOST];
     uint64_t tokens, wall_ns; // of the visits that count
     int quiet;                // how many visits count
 };
@@ -121,11 +123,14 @@ double rounds_seconds(const struct rounds *r);      // that one round takes
 double rounds_share(const struct tune *t, int at, int rounds);
 // Plays a round. *whole is false if there was no time for it.
 int rounds_play(struct rounds *r, bool *whole, struct err *e);
-// Compares seat a with seat b by the rounds in which both count.
+// Compares seat a with seat b by the rounds in which both count and the CPUs were equally far from
+// each other. Where they were so at different distances, the answer holds at each of them.
 void rounds_compare(const struct rounds *r, int a, int b, double confidence, struct contest *out);
 // The same with the interval that is told to people: it must hold in the minutes that follow, too.
-// Where other programs were seen it is wider by what a ratio drifts there.
-void rounds_announce(const struct rounds *r, int a, int b, double confidence, struct contest *out);
+// Where other programs were seen it is wider by what a ratio drifts there. Fills of[] as
+// rounds_states does.
+int rounds_announce(const struct rounds *r, int a, int b, double confidence,
+                    struct tune_state of[TUNE_STATES_MOST], struct contest *out);
 int rounds_pairs(const struct rounds *r, int a, int b); // number of these rounds
 double rounds_cost(const struct rounds *r, int i);      // of a seat
 // The cheapest seat that is not out and may be chosen; -1: none. The recipe as given counts only
@@ -133,6 +138,12 @@ double rounds_cost(const struct rounds *r, int i);      // of a seat
 int rounds_leader(const struct rounds *r, bool with_given);
 // Fills tune_setting.turns of all seats, relative to the seat `base`.
 void rounds_keep(const struct rounds *r, int base, double confidence);
+// states.c: the same by distance, nearest first. Returns how many states there are.
+int rounds_states(const struct rounds *r, int a, int b, double confidence,
+                  struct tune_state of[TUNE_STATES_MOST], struct contest *out);
+// The state of each round of the pair; negative: it does not count. Returns how many states there
+// are.
+int rounds_paired(const struct rounds *r, int a, int b, int state[ROUNDS_MOST]);
 double setting_step_s(const struct tune_setting *s); // mean, of a setting that was measured
 // Whether a setting may be chosen, as far as is known.
 bool setting_stands(const struct tune_setting *s);

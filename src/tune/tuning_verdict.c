@@ -52,7 +52,12 @@ static void say_kept(struct tuning *t) {
     const struct tune_setting *rival = u->rival >= 0 ? &u->settings[u->rival] : NULL;
     const double speed = tune_tokens_per_s(&u->settings[0]);
     char gain[GAIN_TEXT_BYTES];
-    if (u->why == TUNE_WHY_TOO_BUSY)
+    if (u->why == TUNE_WHY_TOO_BUSY && u->busy == 0)
+        sentences_add(&t->sentences,
+                      "too few rounds count to tell, so nothing is changed: the CPUs moved nearer "
+                      "to each other or apart too often, within trials or between them; try again "
+                      "later, or give more --time");
+    else if (u->why == TUNE_WHY_TOO_BUSY)
         sentences_add(&t->sentences,
                       "too busy to tell, so nothing is changed: other programs were at work in %d "
                       "of %d trials and took up to %.0f %% of the time; try again when the machine "
@@ -91,6 +96,48 @@ static void say_choice(struct tuning *t) {
                       t->tune.busy, t->tune.trials,
                       c->turns.rounds > 0 ? "which do not count in the comparison"
                                           : "so speeds are lower than on a quiet machine");
+}
+
+// "+4.1 % (+2.0 to +6.2)"
+static const char *state_text(char out[GAIN_TEXT_BYTES], const struct tune_state *s) {
+    const int n = snprintf(out, GAIN_TEXT_BYTES, "%+.1f %%", 100 * (s->ratio - 1));
+    if (isfinite(s->low))
+        snprintf(out + n, GAIN_TEXT_BYTES - (size_t)n, " (%+.1f to %+.1f)", 100 * (s->low - 1),
+                 100 * (s->high - 1));
+    return out;
+}
+
+// How far the CPUs were from each other in the rounds that count, where that changed in the search.
+static void say_apart(struct tuning *t) {
+    const struct tune *u = &t->tune;
+    const int of = u->chosen > 0 ? u->chosen : u->rival;
+    const struct tune_turns *x = of > 0 ? &u->settings[of].turns : NULL;
+    const double ratio = u->policy->states.apart_ratio;
+    char gain[GAIN_TEXT_BYTES];
+    if (!x || x->n_states == 0)
+        return;
+    for (int i = 0; x->n_states > 1 && i < x->n_states; i++)
+        sentences_add(&t->sentences,
+                      "in %d rounds the CPUs were %s (a cache line goes from one to the other and "
+                      "back in %.0f ns): %s against as given",
+                      x->states[i].rounds,
+                      i == 0                 ? "near each other"
+                      : i == x->n_states - 1 ? "far apart"
+                                             : "farther apart",
+                      x->states[i].apart_ns, state_text(gain, &x->states[i]));
+    if (x->n_states == 1 && apart_changed(&u->cpus, ratio) && x->states[0].apart_ns > 0)
+        sentences_add(&t->sentences,
+                      "in all rounds that count a cache line went from one CPU to the other and "
+                      "back in %.0f ns; in this search it also took %.0f ns, because the CPUs were "
+                      "moved, and there another setting may be the faster one",
+                      x->states[0].apart_ns,
+                      x->states[0].apart_ns > ratio * u->cpus.least_ns ? u->cpus.least_ns
+                                                                       : u->cpus.most_ns);
+    if (u->moved > 0)
+        sentences_add(&t->sentences,
+                      "the CPUs moved nearer to each other or apart during %d of %d trials, which "
+                      "do not count in the comparison",
+                      u->moved, u->trials);
 }
 
 // A knob that the search could have tried and did not. Others are no advice after a search: it
@@ -214,6 +261,7 @@ void tuning_verdict(struct tuning *t) {
     const struct knobs *k = &t->tune.settings[t->tune.chosen].knobs;
     const double samples = (double)knobs_samples(k);
     say_choice(t);
+    say_apart(t);
     say_bound(t);
     say_growth(t);
     say_recompute(t);

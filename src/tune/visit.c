@@ -124,7 +124,9 @@ int visit_keep(const struct tune_policy *p, struct tune_setting *s, const struct
     TRY(make_room(s, m->n, e));
     const bool busy = m->busy > p->busy.most_rel; // false where others cannot be seen
     memcpy(s->step_ns + s->n, m->step_ns, m->n * sizeof *m->step_ns);
-    s->blocks[s->n_blocks++] = (struct tune_block){m->tokens, m->wall_ns, s->n, m->n, busy};
+    const bool moved = apart_changed(&m->cpus, p->states.apart_ratio);
+    s->blocks[s->n_blocks++] = (struct tune_block){
+        m->tokens, m->wall_ns, s->n, m->n, busy, moved, moved ? NAN : apart_typical_ns(&m->cpus)};
     s->quiet += !busy;
     if (isfinite(m->joules)) {
         s->joules = (s->joule_tokens > 0 ? s->joules : 0) + m->joules;
@@ -257,6 +259,10 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
         t->busy += m.n > 0 && s->blocks[s->n_blocks - 1].busy;
         t->busy_now = m.n > 0 && s->blocks[s->n_blocks - 1].busy;
         t->busy_most = fmax(t->busy_most, m.busy);
+        t->moved += m.n > 0 && !t->busy_now && s->blocks[s->n_blocks - 1].moved;
+        if (knobs_same(&s->knobs, &t->settings[0].knobs, KNOB_threads) &&
+            knobs_same(&s->knobs, &t->settings[0].knobs, KNOB_cpu_pin))
+            apart_join(&t->cpus, &m.cpus);
         t->reused += m.reused;
         if (m.rc != 0 && t->failed_rc == 0)
             t->failed_rc = m.rc;

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "hw/apart.h"
 #include "hw/hw.h"
 #include "hw/others.h"
 
@@ -524,10 +525,51 @@ static void test_others(void **state) {
     assert_int_equal(file_remove_tree(dir, NULL), 0);
 }
 
+// How far threads are apart. On a machine with free CPUs there is a figure; where others hold them,
+// there may be none, but no look takes long, and none hangs.
+static void test_apart(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct apart seen = {0};
+    for (int threads = 1; threads <= 9; threads++) {
+        struct pool *pool;
+        assert_int_equal(pool_open(&pool, threads, 0, &e), 0);
+        for (int look = 0; look < 20; look++) {
+            const double ns = apart_measure(pool);
+            assert_true(isnan(ns) || (threads > 1 && pool_spins(pool)));
+            assert_true(isnan(ns) || (ns > 1 && ns < 1e5));
+            apart_add(&seen, ns);
+        }
+        pool_close(pool);
+    }
+    if (seen.least_ns == 0)
+        print_message("no thread answered: other programs hold the CPUs\n");
+    assert_true(seen.least_ns <= seen.most_ns);
+}
+
+static void test_apart_over_looks(void **state) {
+    (void)state;
+    struct apart a = {0}, b = {0};
+    assert_true(isnan(apart_typical_ns(&a)) && isnan(apart_least_ns(&a)));
+    assert_false(apart_changed(&a, 2));
+    apart_add(&a, NAN);
+    apart_join(&a, &b);
+    assert_true(isnan(apart_most_ns(&a)));
+    apart_add(&a, 50);
+    apart_add(&a, 40);
+    assert_true(a.least_ns == 40 && a.most_ns == 50 && !apart_changed(&a, 2));
+    assert_true(apart_typical_ns(&a) > 44 && apart_typical_ns(&a) < 45);
+    apart_add(&b, 370);
+    apart_join(&b, &a);
+    assert_true(b.least_ns == 40 && b.most_ns == 370 && apart_changed(&b, 2));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_this_machine),
         cmocka_unit_test(test_others),
+        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_apart_over_looks),
         cmocka_unit_test(test_levels),
         cmocka_unit_test(test_other_machine),
         cmocka_unit_test(test_odd_machines),

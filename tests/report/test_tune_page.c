@@ -88,7 +88,8 @@ static void search(struct tune *t, double limit_ms, int settings, size_t steps) 
 
 // Setting i ran in turns with as given, at this ratio of speeds.
 static void turns(struct tune *t, int i, int rounds, double ratio, double low, double high) {
-    t->settings[i].turns = (struct tune_turns){rounds, ratio, low, high, NAN};
+    t->settings[i].turns = (struct tune_turns){
+        .rounds = rounds, .ratio = ratio, .low = low, .high = high, .tokens_per_s = NAN};
     t->settings[i].turns.tokens_per_s = 1000 * ratio;
 }
 

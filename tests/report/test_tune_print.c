@@ -66,7 +66,8 @@ static struct tuning *search(const double *ms, int n, size_t steps) {
         assert_int_equal(tune_again_add(&t->tune, &k, STAGE_SPLIT, NULL), i);
         visit(&t->tune, i, ms[i], steps);
     }
-    t->tune.settings[0].turns = (struct tune_turns){14, 1, NAN, NAN, 1000};
+    t->tune.settings[0].turns = (struct tune_turns){
+        .rounds = 14, .ratio = 1, .low = NAN, .high = NAN, .tokens_per_s = 1000};
     return t;
 }
 
@@ -84,10 +85,13 @@ static void test_order(void **state) {
                                        "| in turns | threads=3 ",  "| in turns | threads=2 ",
                                        "| glance   | threads=20 ", "| glance   | threads=19 "};
     struct tuning *t = search(all_ms, 20, 20);
-    t->tune.settings[1].turns = (struct tune_turns){9, 0.97, 0.95, 0.99, 970};
+    t->tune.settings[1].turns = (struct tune_turns){
+        .rounds = 9, .ratio = 0.97, .low = 0.95, .high = 0.99, .tokens_per_s = 970};
     // These rounds were earlier than those of the choice, when the machine was half as fast.
-    t->tune.settings[2].turns = (struct tune_turns){9, 1.05, 1.02, 1.08, 525};
-    t->tune.settings[3].turns = (struct tune_turns){14, 1.031, 1.010, 1.052, 1031};
+    t->tune.settings[2].turns = (struct tune_turns){
+        .rounds = 9, .ratio = 1.05, .low = 1.02, .high = 1.08, .tokens_per_s = 525};
+    t->tune.settings[3].turns = (struct tune_turns){
+        .rounds = 14, .ratio = 1.031, .low = 1.010, .high = 1.052, .tokens_per_s = 1031};
     t->tune.settings[19].outcome = TUNE_SLOWER;
     snprintf(t->tune.settings[19].reason, TUNE_TEXT_BYTES, "46.8 %% slower than the best then");
     tune_again_end(&t->tune, 3);
@@ -144,7 +148,8 @@ static void test_trade(void **state) {
     (void)state;
     static const double ms[2] = {1000, 500};
     struct tuning *t = search(ms, 2, 30);
-    t->tune.settings[1].turns = (struct tune_turns){14, 2, 1.9, 2.1, 2000};
+    t->tune.settings[1].turns = (struct tune_turns){
+        .rounds = 14, .ratio = 2, .low = 1.9, .high = 2.1, .tokens_per_s = 2000};
     t->tune.settings[0].need_bytes = 400u << 20;
     t->base.memory = 200u << 20;
     t->tune.request.goal = TUNE_HYBRID;
@@ -179,14 +184,23 @@ static void test_json(void **state) {
     (void)state;
     static const double ms[3] = {1000, 500, 400};
     struct tuning *t = search(ms, 3, 30);
-    t->tune.settings[1].turns = (struct tune_turns){14, 2, 1.5, 2.5, 2000};
+    t->tune.settings[1].turns = (struct tune_turns){
+        .rounds = 14, .ratio = 2, .low = 1.5, .high = 2.5, .tokens_per_s = 2000};
+    t->tune.settings[1].turns.n_states = 2;
+    t->tune.settings[1].turns.states[0] = (struct tune_state){43, 9, 1.6, 1.5, 1.7};
+    t->tune.settings[1].turns.states[1] = (struct tune_state){370, 5, 2.4, 2.3, 2.5};
+    t->tune.cpus = (struct apart){42, 390};
     t->tune.rival = 1;
-    t->tune.busy = 3;
+    t->tune.busy = 3, t->tune.moved = 2;
     tune_again_end(&t->tune, 1);
     t->tune.why = TUNE_WHY_FASTER;
     char *out = printed(t, TABLE_JSONL);
     assert_non_null(strstr(out, "\"why\":\"faster\",\"rival\":\"threads=2\",\"gain\":{\"ratio\":2,"
-                                "\"low\":1.5,\"high\":2.5,\"rounds\":14},\"busy_visits\":3"));
+                                "\"low\":1.5,\"high\":2.5,\"rounds\":14,\"states\":[{"
+                                "\"apart_ns\":43,\"rounds\":9,\"ratio\":1.6,\"low\":1.5,"
+                                "\"high\":1.7},{\"apart_ns\":370,\"rounds\":5,\"ratio\":2.4,"
+                                "\"low\":2.3,\"high\":2.5}]},\"busy_visits\":3,"
+                                "\"moved_visits\":2,\"apart_ns\":{\"least\":42,\"most\":390}"));
     assert_int_equal(count(out, "\"in_turns\":{\"ratio\":2,"), 2); // the choice, and in the list
     assert_int_equal(count(out, "\"in_turns\":null"), 1);
     free(out);

@@ -511,9 +511,22 @@ static void an_older_file_is_brought_up_to_date(void **state) {
                               "'v')",
                               &e),
                      0);
+    assert_int_equal(sql_exec(&old,
+                              "INSERT INTO trial (started_at, origin, key, setting, knobs, model, "
+                              "stage, outcome, reason, split, by_class, warmup, steps, tokens, "
+                              "real_tokens, trained_tokens) VALUES (1, 'tune', 'k', 's', '', 'm', "
+                              "'', 'failed', '', '{}', '{}', 0, 0, 0, 0, 0)",
+                              &e),
+                     0);
     sqlite3_close(old.db);
     assert_int_equal(store_open(&s, scratch_db, STORE_READ, &e), 0);
     assert_int_equal(sql_integer(s, "SELECT count(*) FROM tuning WHERE turns = ''", &n, &e), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(sql_integer(s,
+                                 "SELECT count(*) FROM trial WHERE apart_least_ns IS NULL AND "
+                                 "apart_most_ns IS NULL AND busy IS NULL",
+                                 &n, &e),
+                     0);
     assert_int_equal(n, 1);
     assert_int_equal(sql_begin(s, NULL), ERR_USAGE); // it is still a reader
     store_close(s);

@@ -156,7 +156,7 @@ static void a_newer_store_is_refused(void **state) {
     refused(scratch_db, ERR_UNSUPPORTED, "newer haggle");
     run_sql(scratch_db, "PRAGMA user_version = -3");
     refused(scratch_db, ERR_FORMAT, "damaged");
-    run_sql(scratch_db, "PRAGMA user_version = 2; PRAGMA journal_mode = WAL");
+    run_sql(scratch_db, "PRAGMA user_version = 3; PRAGMA journal_mode = WAL");
     refused(scratch_db, ERR_FORMAT, "write-ahead log");
     run_sql(scratch_db, "PRAGMA journal_mode = DELETE");
     assert_int_equal(read_everything(scratch_db, NULL), 0);
@@ -181,7 +181,7 @@ static void wrong_tables_are_refused(void **state) {
         refused(scratch_db, ERR_FORMAT, "damaged");
     }
     unlink(scratch_db);
-    run_sql(scratch_db, "PRAGMA application_id = 1751213932; PRAGMA user_version = 2");
+    run_sql(scratch_db, "PRAGMA application_id = 1751213932; PRAGMA user_version = 3");
     refused(scratch_db, ERR_FORMAT, "damaged");
     // Other objects beside the tables are accepted. Triggers do not run.
     copy_store();

@@ -2,7 +2,9 @@
 // search leaves behind.
 #include "../store/scratch.h"
 
+#include "tune/again.h"
 #include "tune/history.h"
+#include "tune/stored.h"
 
 #include <sqlite3.h>
 
@@ -47,6 +49,8 @@ static void add_row(struct search *s, const struct knobs *k, double wall_s, int6
     row.tokens = tokens;
     row.split.ms[TIME_MATMUL] = wall_s;
     row.memory_measured_bytes = -7;
+    row.apart_least_ns = 44, row.apart_most_ns = 380;
+    row.knobs = "";
     assert_int_equal(store_trial_add(s->history.store, &row, step_ns, 3, NULL, &e), 0);
 }
 
@@ -105,6 +109,43 @@ static void a_search_that_failed_can_be_continued(void **state) {
         assert_string_equal(seen.verdict, "fast\nlean");
         close_search(s);
     }
+}
+
+// How far the CPUs were from each other, in a trial and in the rounds, comes back from the store.
+static void distances_of_cpus_come_back(void **state) {
+    (void)state;
+    struct search *s = open_search();
+    const struct tune_request r = {.goal = TUNE_BULK, .cpus = 2};
+    const struct tune_state states[] = {{43, 9, 1.04, 1.02, 1.06}, {370, 7, 1.19, NAN, NAN}};
+    struct stored stored;
+    struct tune_measured m = {0};
+    struct err e = {0};
+    add_row(s, &s->base, 0.004, 96);
+    assert_int_equal(history_recall(&s->history, &s->base, &first_look, &m, &e), 0);
+    assert_true(m.cpus.least_ns == 44 && m.cpus.most_ns == 380);
+    free(m.step_ns);
+    assert_int_equal(tune_again_begin(&s->tune, &s->base, &r, &e), 0);
+    struct tune_turns *x = &s->tune.settings[0].turns;
+    *x = (struct tune_turns){.rounds = 16, .ratio = 1.1, .low = 1.02, .high = 1.2};
+    x->tokens_per_s = 1000, x->n_states = 2;
+    memcpy(x->states, states, sizeof states);
+    s->tune.cpus = (struct apart){42, 390};
+    s->tune.moved = 3;
+    history_finish(&s->history, 0, "fast");
+    assert_int_equal(s->history.unrecorded.code, 0);
+    tune_free(&s->tune);
+    close_search(s);
+    if (stored_open(&stored, "last", scratch_db, &e) != 0)
+        fail_msg("%s", e.text);
+    const struct tune_turns *y = &stored.tune.settings[0].turns;
+    assert_int_equal(y->n_states, 2);
+    assert_memory_equal(&y->states[0], &states[0], sizeof states[0]);
+    assert_true(y->states[1].apart_ns == 370 && y->states[1].rounds == 7 &&
+                isnan(y->states[1].low));
+    assert_true(stored.tune.cpus.least_ns == 42 && stored.tune.cpus.most_ns == 390);
+    assert_int_equal(stored.tune.moved, 3);
+    assert_true(stored.tune.settings[0].blocks[0].moved);
+    stored_close(&stored);
 }
 
 // Rounds of finalists are compared pair by pair, so a round of another length or of another search
@@ -174,7 +215,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_row_without_a_speed_is_left),         TEST(a_round_is_of_this_search_and_as_long),
         TEST(a_search_that_failed_can_be_continued), TEST(a_second_look_is_not_of_another_search),
-        TEST(what_cannot_be_read_is_measured),
+        TEST(what_cannot_be_read_is_measured),       TEST(distances_of_cpus_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,8 +25,6 @@ struct machine {
     uint64_t alone_ns; // from then on no other program uses the machine
     double crowd;      // until then steps take this many times as long; 0: COMPANY
     double busy;       // share of the time in which another program runs, seconds in a row
-    double spell_s;    // length of a spell with or without it; 0: 1.5 s
-    bool blind;        // the search cannot see other programs
     double slow;       // steps take this many times as long; 0: 1
     double gain;   // time of a micro-batch of 2 / of 4; other changes only cost time; 0: as truth()
     double update; // share of a step that the optimizer takes
@@ -35,8 +33,6 @@ struct machine {
     double capture; // the second and third step of a trial take this many times as long; 0: 1
     int measured, planned, stages;
     const struct tune *before; // an earlier search, whose figures can be recalled
-    const struct knobs *given; // drawn(): step times are those of a machine drawn by the seed
-    double worth;              // drawn(): a change that gains makes a step this many times as long
 };
 
 // The true seconds of a step. Small micro-batches waste time, large ones fall out of the cache, and
@@ -82,30 +78,8 @@ static double few_matter(const struct machine *m, const struct knobs *k) {
     return k->batch_micro == 4 ? s / m->gain : s;
 }
 
-// A machine whose knobs have effects that are drawn. Most have none at all, so that many settings
-// are exactly as fast as the recipe; some cost up to a third. With `worth` below 1 one value of one
-// knob, or larger micro-batches, gain.
-static double drawn(const struct machine *m, const struct knobs *k) {
-    double s = 4e-4 * (double)(k->batch_micro * k->batch_accum);
-    char value[KNOB_VALUE_BYTES];
-    const bool by_batch = rng_uniform(m->seed, 3, 0) < 0.5;
-    if (m->worth < 1 && by_batch && k->batch_micro > m->given->batch_micro)
-        s *= m->worth;
-    for (int id = 0; id < KNOB_COUNT; id++) {
-        if (knobs_same(k, m->given, id) || knob_info(id)->flags & KNOB_FACTOR)
-            continue;
-        uint64_t hash = (uint64_t)id;
-        for (const char *c = knobs_value(k, id, value); *c; c++)
-            hash = hash * 31 + (uint64_t)*c;
-        const double u = rng_uniform(m->seed, 4, hash);
-        const bool lucky = m->worth < 1 && !by_batch && rng_uniform(m->seed, 5, hash) < 0.3;
-        s *= lucky ? m->worth : u < 0.6 ? 1 : 1 + 0.3 * u;
-    }
-    return s;
-}
-
 static double step_of(const struct machine *m, const struct knobs *k) {
-    const double s = m->given ? drawn(m, k) : m->gain > 0 ? few_matter(m, k) : truth(k);
+    const double s = m->gain > 0 ? few_matter(m, k) : truth(k);
     return m->slow > 0 ? m->slow * s : s;
 }
 
@@ -117,8 +91,6 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
     out->need_bytes = bytes_of(k);
     out->have_bytes = m->have_bytes;
     out->step_s = step_of(m, k) * m->bias * (1 + 0.05 * sin((double)k->batch_micro));
-    if (m->given) // predictions of a drawn machine are off by some 5 %, each by its own
-        out->step_s *= 1 + 0.05 * rng_normal(m->seed, 6, (uint64_t)m->planned);
     if (out->need_bytes > m->have_bytes) {
         out->rc = ERR_MEMORY;
         snprintf(out->reason, sizeof out->reason, "needs more than there is");
@@ -130,8 +102,7 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
 static const double COMPANY = 1.6;
 
 static double company(const struct machine *m) {
-    const uint64_t window =
-        m->now_ns / (m->spell_s > 0 ? (uint64_t)(1e9 * m->spell_s) : 1500000000);
+    const uint64_t window = m->now_ns / 1500000000;
     if (m->now_ns < m->alone_ns)
         return m->crowd > 0 ? m->crowd : COMPANY;
     return rng_uniform(m->seed, 2, window) < m->busy ? COMPANY : 1;
@@ -185,7 +156,7 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     out->split.ns[TIME_OPTIMIZER] = (uint64_t)(m->update * (double)out->wall_ns);
     out->split.ns[TIME_MATMUL] = out->wall_ns - out->split.ns[TIME_OPTIMIZER];
     out->split.steps = out->n;
-    out->busy = m->blind ? NAN : lost_ns / (double)out->wall_ns;
+    out->busy = lost_ns / (double)out->wall_ns;
     out->joules = m->watts > 0 ? m->watts * 1e-9 * (double)out->wall_ns : NAN;
     return 0;
 }
@@ -851,87 +822,6 @@ static void test_begins_with_what_is_known(void **state) {
     tune_free(&t);
 }
 
-// What searches announce, on machines that are drawn, with other programs that come and go. Each
-// answer is compared with the true step times.
-struct bargains {
-    int searches, announced, false_gains, chances, taken, too_busy, covered, intervals, idle;
-    double widths[1024];
-};
-
-static double true_gain(const struct machine *m, const struct knobs *k) {
-    return step_of(m, m->given) / step_of(m, k);
-}
-
-static void bargain(struct bargains *b, uint64_t seed, double worth) {
-    const double draw = rng_uniform(seed, 7, 0);
-    struct machine m = ordinary(seed);
-    const struct knobs k = recipe(1 << (int)(5 * rng_uniform(seed, 7, 1)), 16);
-    struct tune_request r = request(TUNE_BULK);
-    struct tune t;
-    double best = 1;
-    m.given = &k;
-    m.worth = worth;
-    m.bias = 0.8 + 0.4 * rng_uniform(seed, 7, 2);
-    m.noise = 0.01 + 0.05 * rng_uniform(seed, 7, 3);
-    m.tail = 0.03 * rng_uniform(seed, 7, 4);
-    m.busy = draw < 0.2 ? 0 : 0.7 * draw;
-    m.spell_s = 0.5 * exp(3.5 * rng_uniform(seed, 7, 5)); // to 16 s
-    m.blind = rng_uniform(seed, 7, 6) < 0.3;
-    r.time_ns = 60000000000;
-    run(&t, &m, &k, &r);
-    assert_true(t.chosen >= 0);
-    const struct tune_setting *c = &t.settings[t.chosen];
-    for (int i = 0; i < t.n; i++)
-        if (t.settings[i].outcome != TUNE_REFUSED)
-            best = fmax(best, true_gain(&m, &t.settings[i].knobs));
-    b->searches++;
-    b->announced += t.chosen > 0;
-    b->false_gains += t.chosen > 0 && true_gain(&m, &c->knobs) < 1.0001;
-    b->chances += best >= 1.0999;
-    b->taken += best >= 1.0999 && t.chosen > 0 && true_gain(&m, &c->knobs) > 1.0001;
-    b->too_busy += t.why == TUNE_WHY_TOO_BUSY;
-    if (t.chosen > 0 && t.why == TUNE_WHY_FASTER) {
-        b->widths[b->intervals++] = c->turns.high - c->turns.low;
-        b->covered +=
-            c->turns.low <= true_gain(&m, &c->knobs) && true_gain(&m, &c->knobs) <= c->turns.high;
-        for (int id = 0; id < KNOB_COUNT; id++) { // changes that buy nothing
-            struct knobs less = c->knobs;
-            char value[KNOB_VALUE_BYTES];
-            if (knobs_same(&less, &k, id) || knob_info(id)->flags & KNOB_FACTOR)
-                continue;
-            assert_int_equal(
-                knobs_set_at(&less, id, knobs_value(&k, id, value), SET_BY_TUNER, NULL), 0);
-            if (less.recompute_mode == RECOMPUTE_MODE_NONE)
-                less.recompute_every = k.recompute_every; // it has no effect now
-            b->idle += true_gain(&m, &less) > 0.9999 * true_gain(&m, &c->knobs);
-        }
-    }
-    tune_free(&t);
-}
-
-static void test_bargains(void **state) {
-    (void)state;
-#ifdef __SANITIZE_ADDRESS__
-    const uint64_t searches = 60; // each takes four times as long
-#else
-    const uint64_t searches = 500;
-#endif
-    struct bargains b = {0};
-    for (uint64_t seed = 1; seed <= searches; seed++)
-        bargain(&b, seed, seed % 2 ? 1 : 0.7 + 0.2 * rng_uniform(seed, 8, 0));
-    const double width = sample_median(b.widths, (size_t)b.intervals);
-    print_message("%d searches: %d announce a gain, %d of them a false one; %d of %d true gains of "
-                  "10 %% or more are announced; %d too busy; %d of %d intervals hold the truth, "
-                  "median width %.1f %%; %d changes buy nothing\n",
-                  b.searches, b.announced, b.false_gains, b.taken, b.chances, b.too_busy, b.covered,
-                  b.intervals, 100 * width, b.idle);
-    assert_true(b.false_gains * 20 <= b.searches);
-    assert_true(b.taken * 10 >= b.chances * 9);
-    assert_true(b.chances >= b.searches / 3);
-    assert_true(b.covered * 10 >= b.intervals * 9);
-    assert_true(b.idle * 10 <= b.announced);
-}
-
 static void test_frontier(void **state) {
     (void)state;
     struct machine m = ordinary(9);
@@ -984,7 +874,6 @@ int main(void) {
         cmocka_unit_test(test_who_is_taken),
         cmocka_unit_test(test_who_seems_over_is_not_the_best),
         cmocka_unit_test(test_begins_with_what_is_known),
-        cmocka_unit_test(test_bargains),
         cmocka_unit_test(test_frontier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
