@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "measure/bound.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -245,9 +246,9 @@ static bool can_run(const struct gen_setting *s) {
     return s->outcome != TUNE_REFUSED && s->outcome != TUNE_FAILED;
 }
 
-// Until a visit counts, or the setting cannot run, or others are too busy, or time is over.
-static int visit_first(struct gen *g, int i, double by, struct err *e) {
-    for (int k = 0; k < BUSY_TRIES && can_run(&g->settings[i]) && g->settings[i].visits == 0; k++) {
+// Until a visit counts, or the setting cannot run, or others were busy in all tries, or time is over.
+static int visit_first(struct gen *g, int i, int tries, double by, struct err *e) {
+    for (int k = 0; k < tries && can_run(&g->settings[i]) && g->settings[i].visits == 0; k++) {
         if (k > 0 && gen_elapsed(g) >= by)
             return 0;
         TRY(gen_visit(g, i, e));
@@ -383,7 +384,7 @@ static int explore(struct gen *g, const struct aim *aim, double by, struct err *
             TRY(next_pair(g, best, &next, e));
         if (next < 0)
             return 0;
-        TRY(visit_first(g, next, by, e));
+        TRY(visit_first(g, next, BUSY_TRIES, by, e));
     }
     return 0;
 }
@@ -408,7 +409,7 @@ static int recheck(struct gen *g, struct err *e) {
 // or fewer texts at a time.
 static int begin_somewhere(struct gen *g, struct err *e) {
     const struct gen_space *s = &g->request.space;
-    TRY(visit_first(g, 0, 1, e));
+    TRY(visit_first(g, 0, INT_MAX, LEAST_BY, e)); // nothing can be said without it
     if (g->settings[0].visits > 0 || can_run(&g->settings[0]))
         return 0; // it runs, or others are too busy
     for (int b = s->given[GEN_BATCH]; b >= 0; b--)
@@ -420,7 +421,7 @@ static int begin_somewhere(struct gen *g, struct err *e) {
                 at[GEN_CHUNK] = small ? 0 : s->given[GEN_CHUNK];
                 TRY(is_new(g, at, &i, e));
                 if (i >= 0)
-                    TRY(visit_first(g, i, LEAST_BY, e));
+                    TRY(visit_first(g, i, BUSY_TRIES, LEAST_BY, e));
                 if (i >= 0 && g->settings[i].visits > 0)
                     return 0;
             }

@@ -343,6 +343,22 @@ static void fill_bounds(struct gen *g) {
 
 // ---------------------------------------------------------------- the choice
 
+// Only figures of settings that ran in turns can be compared closely.
+static void say_slower(const struct gen *g, struct gen_setting *s) {
+    const struct gen_setting *c = &g->settings[g->chosen];
+    const bool turns = s->turns.rounds > 0 && c->turns.rounds > 0;
+    const double behind =
+        turns ? c->turns.tokens_per_s / s->turns.tokens_per_s : gen_cost(s) / gen_cost(c);
+    const char *how = turns ? "in turns" : "by a glance";
+    if (behind >= 2)
+        snprintf(s->reason, sizeof s->reason, "takes %.1f times as long per token %s", behind, how);
+    else if (behind > 1 + g->policy->rounds.equal_rel)
+        snprintf(s->reason, sizeof s->reason, "%.1f %% slower per token %s", 100 * (behind - 1),
+                 how);
+    else
+        snprintf(s->reason, sizeof s->reason, "not surely faster than the choice %s", how);
+}
+
 static void mark_slower(struct gen *g) {
     for (int i = 0; i < g->n; i++) {
         struct gen_setting *s = &g->settings[i];
@@ -355,21 +371,15 @@ static void mark_slower(struct gen *g) {
                                  : "not measured: not beside a setting that looked best");
             continue;
         }
-        const double strain = gen_strain(g, s),
-                     much = gen_cost(s) / gen_cost(&g->settings[g->chosen]) - 1;
+        const double strain = gen_strain(g, s);
         if (strain > 1) {
             s->outcome = TUNE_OVER;
             snprintf(s->reason, sizeof s->reason, "over a budget by %.0f %%, not proven",
                      100 * (strain - 1));
-        } else {
-            s->outcome = TUNE_SLOWER;
-            if (s->turns.rounds > 0 || much > 0.01)
-                snprintf(s->reason, sizeof s->reason, "%.1f %% %s per token than the choice%s",
-                         100 * fabs(much), much > 0 ? "slower" : "faster",
-                         s->turns.rounds > 0 ? "" : ", by a glance");
-            else
-                snprintf(s->reason, sizeof s->reason, "about as fast by a glance");
+            continue;
         }
+        s->outcome = TUNE_SLOWER;
+        say_slower(g, s);
     }
 }
 
