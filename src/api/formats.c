@@ -7,6 +7,7 @@
 #include "infer/decoder.h"
 #include "model/shape_folder.h"
 #include "train/likeness.h"
+#include "train/source.h"
 #include "train/trial.h"
 
 #include <errno.h>
@@ -140,6 +141,7 @@ static int write_own_text(struct formats *f, int i, struct made *out, struct err
     (void)i, (void)out;
     TRY(model_shape_open(&shape, k.model, &is_dir, e));
     const int64_t longest = model_shape_longest(&shape);
+    k.memory = 0; // the budget is for generating with the choice
     k.seq = OWN_TOKENS + 1 < longest ? OWN_TOKENS + 1 : longest;
     const struct plan_options o = {
         .knobs = &k,
@@ -215,6 +217,7 @@ static int read_result(const char *text, size_t bytes, struct made *out, struct 
 
 static int quantize(struct formats *f, int i, struct made *out, struct err *e) {
     struct haggle_config config = {.knobs = f->given};
+    config.knobs.memory = 0; // the budget is for generating with the choice
     const bool compared = f->order.likeness && !f->shape, int4 = strstr(f->flags[i], "int4");
     struct haggle_error why = {0};
     char *text = NULL;
@@ -247,24 +250,47 @@ static int quantize(struct formats *f, int i, struct made *out, struct err *e) {
 
 // ---------------------------------------------------------------- 16 bits
 
-static int compare_narrow(struct formats *f, int i, struct made *out, struct err *e) {
-    const struct score_listener l = {.stop = stop_flag()};
-    struct knobs k = f->base;
+// Opens the data as the model reads it.
+static int open_data(const struct formats *f, struct score *data, const struct score_listener *l,
+                     struct err *e) {
+    struct knobs k = f->given;
     struct model_shape shape;
-    struct score data = {0};
-    struct likeness found;
-    bool is_dir;
-    (void)i;
+    bool is_dir, of_run;
+    k.memory = 0; // the budget is for generating with the choice
+    TRY(call_find_checkpoint(f->call, &k, false, e));
+    TRY(source_template(&k, &of_run, e));
+    TRY(call_find_model(f->call, &k, e));
     TRY(model_shape_open(&shape, k.model, &is_dir, e));
-    out->bytes = 2 * (uint64_t)model_total_elements(&shape);
-    if (!f->order.likeness || f->shape)
-        return 0;
     TRY(set_data(f, &k, e));
     if (k.by[KNOB_seq] == SET_BY_DEFAULT)
         k.seq = COMPARED_SEQ;
     if (k.seq > model_shape_longest(&shape))
         k.seq = model_shape_longest(&shape);
-    int rc = score_open(&data, &k, &l, e);
+    return score_open(data, &k, l, e);
+}
+
+// Data that cannot be read is the user's to mend, not a reason to admit no format.
+static int check_data(struct formats *f, int i, struct made *out, struct err *e) {
+    const struct score_listener l = {.stop = stop_flag()};
+    struct score data = {0};
+    (void)i, (void)out;
+    const int rc = open_data(f, &data, &l, e);
+    score_close(&data);
+    return rc;
+}
+
+static int compare_narrow(struct formats *f, int i, struct made *out, struct err *e) {
+    const struct score_listener l = {.stop = stop_flag()};
+    struct model_shape shape;
+    struct score data = {0};
+    struct likeness found;
+    bool is_dir;
+    (void)i;
+    TRY(model_shape_open(&shape, f->base.model, &is_dir, e));
+    out->bytes = 2 * (uint64_t)model_total_elements(&shape);
+    if (!f->order.likeness || f->shape)
+        return 0;
+    int rc = open_data(f, &data, &l, e);
     if (rc == 0)
         rc = likeness_of_precision(&data, "bf16", &l, &found, e);
     score_close(&data);
@@ -342,10 +368,11 @@ static int prepare(struct formats *f, struct err *e) {
         TRY(in_child(f, write_shape, 0, &m, e));
     } else {
         snprintf(f->source, sizeof f->source, "%s", f->given.model);
-        if (!f->order.likeness || f->order.data)
+        if (!f->order.likeness)
             return 0;
-        TRY(file_join(f->own_text, sizeof f->own_text, f->dir, "own.jsonl", e));
-        TRY(in_child(f, write_own_text, 0, &m, e));
+        if (!f->order.data)
+            TRY(file_join(f->own_text, sizeof f->own_text, f->dir, "own.jsonl", e));
+        TRY(in_child(f, f->order.data ? check_data : write_own_text, 0, &m, e));
     }
     return m.rc == 0 ? 0 : err_set(e, m.rc, "%s", m.reason);
 }
@@ -374,8 +401,10 @@ static int fill(struct formats *f, struct err *e) {
         TRY(quantized_read(&stored, f->base.model, &shape, e));
     const bool already = quantized_any(&stored);
     quantized_free(&stored);
-    if (already)
+    if (already) {
+        f->list[0].bytes = 0;
         return 0;
+    }
     TRY(prepare(f, e));
     if (f->base.precision == PRECISION_FP32) {
         TRY(add(f, "bf16", "", e));
@@ -400,6 +429,11 @@ int formats_open(struct formats *f, struct call *c, const struct knobs *k,
     TRY(call_find_model(c, &f->base, e));
     TRY(model_shape_open(&shape, f->base.model, &is_dir, e));
     f->shape = !is_dir;
+    if (o->context > model_shape_longest(&shape))
+        return err_set(
+            e, ERR_USAGE,
+            "%lld tokens of prompt and text; %s has %lld positions; accepted: up to that",
+            (long long)o->context, shape.name, (long long)model_shape_longest(&shape));
     TRY(file_make_locked_dir(f->dir, sizeof f->dir, "formats", &f->lock, e));
     return fill(f, e);
 }

@@ -16,6 +16,7 @@ struct formats_order {
     double kl;          // limit for all formats; 0: 0.005, for int4 0.1
     const char *method; // of quantizing; NULL: the default
     bool likeness;      // measure the divergence
+    int64_t context;    // tokens of a text; more than the model has positions is refused
 };
 
 struct formats {

@@ -321,11 +321,12 @@ static int deliver(struct tuner *t, int rc, struct err *e) {
     return rc;
 }
 
-static int search(struct tuner *t, struct gen_request *r, struct err *e) {
-    double kl = 0;
-    TRY(read_number("kl", t->o->kl, 1e-9, 1e6, &kl, e));
-    const struct formats_order order = {
-        .data = t->o->data, .kl = kl, .method = t->o->method, .likeness = true};
+static int search(struct tuner *t, struct gen_request *r, double kl, struct err *e) {
+    const struct formats_order order = {.data = t->o->data,
+                                        .kl = kl,
+                                        .method = t->o->method,
+                                        .likeness = true,
+                                        .context = r->prompt + r->output};
     TRY(formats_open(&t->formats, t->call, &t->given, &order, e));
     r->formats = t->formats.list;
     r->space.n[GEN_FORMAT] = t->formats.n;
@@ -347,6 +348,7 @@ int tune_generate(struct call *c, const struct haggle_config *config, const stru
                   struct err *e) {
     struct gen_request r;
     char memory[TEXT_UNIT_BYTES];
+    double kl = 0;
     struct tuner *t = calloc(1, sizeof *t);
     if (!t)
         return err_set(e, ERR_MEMORY, "out of memory for a search");
@@ -360,7 +362,9 @@ int tune_generate(struct call *c, const struct haggle_config *config, const stru
     if (rc == 0)
         rc = read_request(t, &r, e);
     if (rc == 0)
-        rc = search(t, &r, e);
+        rc = read_number("kl", o->kl, 1e-9, 1e6, &kl, e);
+    if (rc == 0)
+        rc = search(t, &r, kl, e);
     formats_close(&t->formats);
     gen_free(&t->gen);
     free(t);

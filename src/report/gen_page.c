@@ -171,8 +171,11 @@ static void put_formats(FILE *f, const struct gen *g) {
         html_put_between(f, "<tr><th scope=\"row\">", x->name, "</th>");
         put_size(f, x->bytes);
         if (isfinite(x->kl))
-            fprintf(f, "<td>%.3g</td><td>%.3g to %.3g</td><td>%g</td>", x->kl, x->low, x->high,
-                    x->limit);
+            fprintf(f, "<td>%.3g</td><td>", x->kl);
+        if (isfinite(x->low))
+            fprintf(f, "%.3g to %.3g", x->low, x->high);
+        if (isfinite(x->kl))
+            fprintf(f, "</td><td>%g</td>", x->limit);
         else
             fprintf(f, "<td class=\"unknown\">%s</td><td></td><td></td>",
                     i == 0 ? "0" : "not measured");

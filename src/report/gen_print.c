@@ -85,6 +85,7 @@ const char *gen_answer(char out[GEN_SENTENCE_BYTES], const struct gen *g) {
         if (rival && g->gain.rounds > 0) {
             add(out, &n, ": %s is ", rival->name);
             add_gain(out, &n, &g->gain);
+            add(out, &n, isnan(g->gain.low) ? "; give more --time" : "");
         } else
             add(out, &n,
                 rival ? ": there was no time to compare %s with it in turns; give more --time"
@@ -206,8 +207,11 @@ static void print_formats(const struct gen *g, FILE *out) {
         fprintf(out, "- %s: %s", f->name,
                 f->bytes ? text_bytes(bytes, f->bytes) : "its bytes are not known");
         if (isfinite(f->kl))
-            fprintf(out, ", KL %.3g nats per token (%.3g to %.3g, limit %g)", f->kl, f->low,
-                    f->high, f->limit);
+            fprintf(out, ", KL %.3g nats per token (", f->kl);
+        if (isfinite(f->low))
+            fprintf(out, "95 %% interval %.3g to %.3g, ", f->low, f->high);
+        if (isfinite(f->kl))
+            fprintf(out, "limit %g)", f->limit);
         fprintf(out, "%s%s\n", f->refused[0] ? ". Not admitted: " : "", f->refused);
     }
 }
@@ -250,7 +254,7 @@ int gen_print(const struct gen *g, const struct gen_facts *f, enum table_format 
             "generate while prompts come in.\n\n",
             100 * g->request.p);
     TRY(print_table(g, format, out, e));
-    fprintf(out, "\nAnswer: %s.\n%s", gen_answer(text, g), "");
+    fprintf(out, "\nAnswer: %s.\n", gen_answer(text, g));
     fputs(gen_budgets(text, g), out);
     if (f->commands)
         fprintf(out, "\n%s", f->commands);

@@ -261,8 +261,8 @@ static int prune(struct gen *g, int *at, struct err *e) {
         for (int i = 1; i < r.n; i++) {
             struct contest c;
             compare(&r, 0, i, g->policy->finals.keep_change_confidence, &c);
-            const bool slower = pairs(&r, 0, i) < ROUNDS_LEAST - 1
-                                    ? lead(&r, 0, i) > 1 + g->policy->finals.apart_rel
+            const bool slower = pairs(&r, 0, i) < ROUNDS_LEAST
+                                    ? lead(&r, 0, i) > 1 + g->policy->rounds.equal_rel
                                     : c.state == CONTEST_FASTER;
             if (!r.seats[i].out && stands(g, r.seats[i].at) && !slower &&
                 (taken == 0 || lead(&r, taken, i) < 1))
