@@ -306,8 +306,7 @@ static void say(struct finding *f, bool memory, enum agreement a) {
                  range_text(wanted, rule, memory));
 }
 
-static void judge(struct tradeoffs *t, size_t i) {
-    struct finding *f = &t->findings[i];
+void finding_judge(struct finding *f) {
     const struct strategy *s = f->strategy;
     f->agreement = RULE_NONE;
     f->text[0] = '\0';
@@ -318,19 +317,23 @@ static void judge(struct tradeoffs *t, size_t i) {
     f->agreement = a == RULE_DIFFERS || b == RULE_DIFFERS ? RULE_DIFFERS
                    : a == RULE_UNSEEN || b == RULE_UNSEEN ? RULE_UNSEEN
                                                           : RULE_HOLDS;
-    const struct data_use *data = &t->bench.rows[i].sum.data;
-    if (data->cache_windows > 0 && data->cache_hits == 0) {
-        f->agreement = RULE_UNSEEN;
-        snprintf(f->text, sizeof f->text,
-                 "no sequence was used twice: an epoch has %" PRIu64
-                 " of them; try more steps or less data",
-                 data->windows);
-        return;
-    }
     if (f->agreement == RULE_HOLDS)
         snprintf(f->text, sizeof f->text, "as the rule says");
     say(f, false, a);
     say(f, true, b);
+}
+
+static void judge(struct tradeoffs *t, size_t i) {
+    struct finding *f = &t->findings[i];
+    finding_judge(f);
+    const struct data_use *data = &t->bench.rows[i].sum.data;
+    if (f->agreement == RULE_NONE || data->cache_windows == 0 || data->cache_hits > 0)
+        return;
+    f->agreement = RULE_UNSEEN;
+    snprintf(f->text, sizeof f->text,
+             "no sequence was used twice: an epoch has %" PRIu64
+             " of them; try more steps or less data",
+             data->windows);
 }
 
 void tradeoffs_judge(struct tradeoffs *t) {

@@ -66,6 +66,8 @@ int tradeoffs_open(struct tradeoffs *t, const struct knobs *base, struct err *e)
 // Computes the figures and the findings. seconds: how long measuring took.
 int tradeoffs_finish(struct tradeoffs *t, const struct knobs *base, double seconds, struct err *e);
 void tradeoffs_close(struct tradeoffs *t);
+// Compares speed and memory with what the strategy's rule says: agreement and text.
+void finding_judge(struct finding *f);
 // Fills the findings from the measured rows.
 void tradeoffs_judge(struct tradeoffs *t);
 

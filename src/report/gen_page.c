@@ -17,7 +17,7 @@ static const char *const STYLE[] = {
     "dl.about{display:grid;grid-template-columns:max-content 1fr;gap:.15em 1em;margin:.6em 0}"
     "dl.about dt{color:var(--dim)}dl.about dd{margin:0}pre{background:var(--soft);padding:.6em;"
     "overflow-x:auto}tr.chosen td,tr.chosen th{font-weight:600}tr.glance{color:var(--dim)}"
-    "td.text{text-align:left}",
+    "td,th{white-space:nowrap}td.text{text-align:left;white-space:normal;min-width:9em}",
     NULL};
 
 static void put_row(FILE *f, const char *term, const char *text) {
@@ -64,7 +64,8 @@ struct bounds {
 };
 
 static struct svg_point point_of(const struct gen *g, int i) {
-    return (struct svg_point){1e-6 * g->settings[i].percentile[GEN_BETWEEN], gen_speed(g, i)};
+    return (struct svg_point){1e-6 * g->settings[i].percentile[GEN_BETWEEN],
+                              gen_speed(&g->settings[i])};
 }
 
 static void put_dots(FILE *f, const struct gen *g, const struct svg_plot *p, const char *css,
@@ -157,6 +158,13 @@ static void put_number(FILE *f, double x, int decimals) {
         fputs("<td class=\"unknown\">-</td>", f);
 }
 
+static void put_kl(FILE *f, double kl) {
+    if (isfinite(kl))
+        fprintf(f, "<td>%.3g</td>", kl);
+    else
+        fputs("<td class=\"unknown\">-</td>", f);
+}
+
 static void put_size(FILE *f, uint64_t bytes) {
     char text[TEXT_UNIT_BYTES];
     fprintf(f, bytes ? "<td>%s</td>" : "<td class=\"unknown\">-</td>", text_bytes(text, bytes));
@@ -208,13 +216,13 @@ static void put_settings(FILE *f, const struct gen *g) {
         const char *mark = gen_mark(g, i);
         fprintf(f, "<tr class=\"%s\">", i == g->chosen ? "chosen" : seen ? "" : "glance");
         html_put_between(f, "<th scope=\"row\">", s->name, "</th>");
-        html_put_between(f, "<td class=\"text\">", mark, "</td>");
-        put_number(f, gen_speed(g, i), 1);
+        html_put_between(f, "<td>", mark, "</td>");
+        put_number(f, gen_speed(&g->settings[i]), 1);
         put_turns(f, &s->turns);
         put_number(f, seen ? 1e-6 * s->percentile[GEN_FIRST] : NAN, 2);
         put_number(f, seen ? 1e-6 * s->percentile[GEN_BETWEEN] : NAN, 2);
         put_size(f, s->memory_bytes ? s->memory_bytes : s->need_bytes);
-        put_number(f, s->point.format == 0 ? 0 : g->request.formats[s->point.format].kl, 5);
+        put_kl(f, s->point.format == 0 ? 0 : g->request.formats[s->point.format].kl);
         html_put_between(f, "<td class=\"text\">", i == g->chosen ? "" : s->reason, "</td></tr>\n");
     }
     fputs("</tbody></table></div>\n", f);

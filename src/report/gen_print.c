@@ -115,11 +115,6 @@ const char *gen_mark(const struct gen *g, int i) {
     return i == g->chosen ? "chosen" : s->turns.rounds > 0 ? "in turns" : s->visits ? "glance" : "";
 }
 
-double gen_speed(const struct gen *g, int i) {
-    const struct gen_setting *s = &g->settings[i];
-    return s->turns.rounds > 0 ? s->turns.tokens_per_s : gen_tokens_per_s(s);
-}
-
 const char *gen_format_name(const struct gen *g, int i) {
     return g->request.formats[g->settings[i].point.format].name;
 }
@@ -135,7 +130,7 @@ int gen_place(const struct gen *g, int k) {
         int before = 0;
         for (int j = 0; j < g->n; j++) {
             const int a = class_of(g, j), b = class_of(g, i);
-            const double x = gen_speed(g, j), y = gen_speed(g, i);
+            const double x = gen_speed(&g->settings[j]), y = gen_speed(&g->settings[i]);
             before += a < b || (a == b && (x > y || (!(x < y) && j < i)));
         }
         if (before == k)
@@ -147,7 +142,8 @@ int gen_place(const struct gen *g, int k) {
 // ---------------------------------------------------------------- the table
 
 static double latency_s(const struct gen *g, int i) {
-    return g->settings[i].point.batch == 1 ? (double)g->request.output / gen_speed(g, i) : NAN;
+    return g->settings[i].point.batch == 1 ? (double)g->request.output / gen_speed(&g->settings[i])
+                                           : NAN;
 }
 
 static void put_turns(struct table *to, const struct gen_setting *s) {
@@ -183,7 +179,7 @@ static void put_percentile(struct table *to, const struct gen *g, const struct g
     X("weights", "weight_bytes", RIGHT,                                                            \
       table_bytes(to, g->request.formats[s->point.format].bytes))                                  \
     X("KL", "kl", RIGHT, put_kl(to, g, i))                                                         \
-    X("tokens/s", "tokens_per_s", RIGHT, table_real(to, gen_speed(g, i), 1))                       \
+    X("tokens/s", "tokens_per_s", RIGHT, table_real(to, gen_speed(&g->settings[i]), 1))            \
     X("vs as given", "vs_as_given", RIGHT, put_turns(to, s))                                       \
     X("text ms", "text_ms", RIGHT, table_real(to, 1e3 * latency_s(g, i), 1))                       \
     X("first ms", "first_ms", RIGHT, put_percentile(to, g, s, GEN_FIRST))                          \
@@ -290,7 +286,7 @@ static void put_one(const void *arg, size_t k, struct json_writer *w) {
     json_member_i64(w, "threads", s->point.threads);
     json_member_string(w, "outcome", tune_outcome_name(s->outcome));
     json_member_string(w, "reason", s->reason[0] ? s->reason : NULL);
-    json_member_double(w, "tokens_per_s", gen_speed(g, i));
+    json_member_double(w, "tokens_per_s", gen_speed(&g->settings[i]));
     json_member_double(w, "text_s", latency_s(g, i));
     json_member_double(w, "first_ms", s->visits ? 1e-6 * s->percentile[GEN_FIRST] : NAN);
     json_member_i64(w, "first_n", (int64_t)s->n[GEN_FIRST]);

@@ -30,7 +30,6 @@ const char *gen_mark(const struct gen *g, int i);
 // Setting number k of the tables: the choice, as given, what ran in turns, what was measured, the
 // rest. -1: past the end.
 int gen_place(const struct gen *g, int k);
-double gen_speed(const struct gen *g, int i); // tokens/s; of a setting that ran in turns: from them
 const char *gen_format_name(const struct gen *g, int i);
 
 int gen_print(const struct gen *g, const struct gen_facts *f, enum table_format format, FILE *out,

@@ -44,6 +44,10 @@ double gen_tokens_per_s(const struct gen_setting *s) {
     return 1 / gen_cost(s);
 }
 
+double gen_speed(const struct gen_setting *s) {
+    return s->turns.rounds > 0 ? s->turns.tokens_per_s : gen_tokens_per_s(s);
+}
+
 struct quantile gen_quantile(const struct gen_setting *s, enum gen_limit l, double p) {
     struct quantile q = {.p = p, .value = NAN, .upper95 = NAN, .n_needed = sample_bound_needs(p)};
     double *sorted = malloc((s->n[l] + 1) * sizeof *sorted);
@@ -448,7 +452,7 @@ static void mark_frontier(struct gen *g) {
         a->frontier = a->visits > 0;
         for (int k = 0; k < g->n; k++) {
             const struct gen_setting *b = &g->settings[k];
-            const double cost = gen_cost(b) / gen_cost(a),
+            const double cost = gen_speed(a) / gen_speed(b),
                          between = b->percentile[GEN_BETWEEN] / a->percentile[GEN_BETWEEN];
             if (b->visits > 0 && cost <= 1 && between <= 1 && (cost < 1 || between < 1))
                 a->frontier = false;

@@ -147,6 +147,7 @@ void gen_free(struct gen *g);
 
 double gen_cost(const struct gen_setting *s); // seconds per token, the median; NaN: not measured
 double gen_tokens_per_s(const struct gen_setting *s);
+double gen_speed(const struct gen_setting *s); // the same; of one that ran in turns: from them
 struct quantile gen_quantile(const struct gen_setting *s, enum gen_limit l, double p);
 // The largest percentile / limit of a measured setting; 0: nothing is limited. Above 1 a budget is
 // broken as far as is known.
