@@ -117,9 +117,10 @@ struct texts_part {
     char note[ERR_TEXT_BYTES + 64];
 };
 
-static int measure_texts(struct texts_part *x, struct call *c, const struct knobs *base, int rounds,
-                         struct err *e) {
+static int measure_texts(struct texts_part *x, struct call *c, const struct knobs *base,
+                         const struct bench *b, struct err *e) {
     enum { PROMPT = 32, OUTPUT = 32 };
+    static const double STEP_S = 0.05; // of a visit, for each step of a round: 0.5 s unless asked
     const struct formats_order o = {.likeness = true, .context = PROMPT + OUTPUT};
     struct err why = {0};
     int rc = formats_open(&x->formats, c, base, &o, &why);
@@ -129,8 +130,10 @@ static int measure_texts(struct texts_part *x, struct call *c, const struct knob
         memcpy(x->texts.desk.knobs, x->formats.knobs, sizeof x->formats.knobs);
         x->texts.formats = x->formats.list;
         x->texts.n_formats = x->formats.n;
-        x->texts.rounds = rounds;
-        log_put(&c->log, LOG_INFO, "%d formats, %d rounds of generating", x->formats.n - 1, rounds);
+        x->texts.rounds = b->rounds;
+        x->texts.visit_s = STEP_S * (double)b->steps;
+        log_put(&c->log, LOG_INFO, "%d formats, %d rounds of generating", x->formats.n - 1,
+                b->rounds);
         rc = tradeoffs_texts_measure(&x->texts, &c->log, &why);
     }
     if (rc == ERR_STOPPED)
@@ -188,8 +191,8 @@ static int bench_tradeoffs(struct tradeoffs *t, struct call *c, const struct kno
     log_put(&c->log, LOG_INFO, "%zu strategies, %d rounds of %lld steps after %lld of warm-up",
             t->grid.n, t->bench.rounds, (long long)t->bench.steps, (long long)t->bench.warmup);
     rc = bench_measure(&t->bench, &c->log, e);
-    if (rc == 0)
-        rc = measure_texts(x, c, &t->base, t->bench.rounds, e);
+    if (rc == 0 && (c->wants_json || (c->out && o->format == HAGGLE_MARKDOWN))) // else unseen
+        rc = measure_texts(x, c, &t->base, &t->bench, e);
     // What was measured before a stop request is delivered too.
     double seconds = 1e-9 * (double)(clock_ns() - begin_ns);
     int printed = 0;

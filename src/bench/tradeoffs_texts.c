@@ -7,7 +7,6 @@
 #include <string.h>
 
 enum { ROUNDS_MOST = 64, CHUNK = 512, SIDE_BY_SIDE = 8 };
-static const double VISIT_S = 0.5;
 
 enum figure { TOKENS_PER_S, BETWEEN, FIRST, MEMORY, FIGURES };
 struct side {
@@ -31,7 +30,7 @@ static int visit(struct tradeoffs_texts *t, struct texts_finding *x, int format,
     const int64_t all = x->batch * t->desk.prompt;
     struct gen_point p = {.format = format, .batch = x->batch, .chunk = CHUNK < all ? CHUNK : all};
     struct gen_measured m;
-    TRY(gen_lab_measure(&t->desk, &p, VISIT_S, &m, e));
+    TRY(gen_lab_measure(&t->desk, &p, t->visit_s, &m, e));
     if (m.rc != 0)
         snprintf(x->reason, sizeof x->reason, "%s", m.reason);
     else {

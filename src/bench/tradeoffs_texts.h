@@ -33,6 +33,7 @@ struct tradeoffs_texts {
     struct gen_desk desk;             // the caller fills knobs, prompt, output, seed, stop
     const struct gen_format *formats; // [0] is as given
     int n_formats, rounds;
+    double visit_s; // the least length of a visit
     struct texts_finding rows[TRADEOFFS_TEXTS_MOST];
     int n;
 };

@@ -67,6 +67,12 @@ base="seq=16 --steps 3 --warmup 1"
         "tradeoffs: recomputation changes no bit"
     json trade.json 'all(r["agreement"] in ("", "holds", "not measurable") or r["ratios"]["memory"] != 1 for r in d["rows"])' \
         "tradeoffs: one round is too few to call a speed different"
+    json trade.json '[(r["strategy"], r["reason"]) for r in d["generation"]][:4] == [("bf16, 1 text", None), ("bf16, 8 texts side by side", None), ("int8, 1 text", None), ("int8, 8 texts side by side", None)]' \
+        "tradeoffs: formats that generate"
+    json trade.json 'all(r["tokens_per_s"] > 0 and r["ratios"]["memory"] > 0 and r["agreement"] in ("holds", "not measurable", "differs") for r in d["generation"])' \
+        "tradeoffs: figures of the formats"
+    json trade.json 'all(r["kl"] is None for r in d["generation"]) and "random" in d["generation_note"]' \
+        "tradeoffs: random weights have no divergence"
     run 0 "tradeoffs as CSV" bench tradeoffs seq=16 batch.micro=2 --steps 1 --warmup 0 --repeat 1 -o csv --quiet
     says out "recompute selective,recompute.mode=selective,baseline," "tradeoffs as CSV"
     run 0 "tradeoffs with ranks" bench tradeoffs seq=16 batch.micro=2 batch.accum=2 --ranks 2 --steps 1 --warmup 0 --repeat 1 --json trade.json
