@@ -1,11 +1,11 @@
 // gen.c - see gen.h: settings, visits, and the exploring that comes before the finals.
 //
 // Exploring climbs. From the best setting so far its neighbours are visited: every other format,
-// and the values beside its own of batch, chunk and threads; then all pairs of batch and chunk, which
-// trade against each other under every budget; then those that differ in two other ways. Settings
-// that keep the budgets are ordered by cost, and come before those that do not, which are ordered by
-// how far they are over. If none keeps a budget, exploring goes on for the least that can be had of
-// it.
+// and the values beside its own of batch, chunk and threads; then all pairs of batch and chunk,
+// which trade against each other under every budget; then those that differ in two other ways.
+// Settings that keep the budgets are ordered by cost, and come before those that do not, which are
+// ordered by how far they are over. If none keeps a budget, exploring goes on for the least that
+// can be had of it.
 #include "tune/gen.h"
 
 #include "base/array.h"
@@ -250,7 +250,8 @@ static bool can_run(const struct gen_setting *s) {
     return s->outcome != TUNE_REFUSED && s->outcome != TUNE_FAILED;
 }
 
-// Until a visit counts, or the setting cannot run, or others were busy in all tries, or time is over.
+// Until a visit counts, or the setting cannot run, or others were busy in all tries, or time is
+// over.
 static int visit_first(struct gen *g, int i, int tries, double by, struct err *e) {
     for (int k = 0; k < tries && can_run(&g->settings[i]) && g->settings[i].visits == 0; k++) {
         if (k > 0 && gen_elapsed(g) >= by)
@@ -337,7 +338,8 @@ static int next_neighbour(struct gen *g, int from, int *out, struct err *e) {
 }
 
 // The next setting that differs from `from` in batch and chunk only, the nearest first; -1: none is
-// left. The two trade against each other under every budget, so climbing alone ends in a local best.
+// left. The two trade against each other under every budget, so climbing alone ends in a local
+// best.
 static int next_in_plane(struct gen *g, int from, int *out, struct err *e) {
     const struct gen_space *s = &g->request.space;
     *out = -1;
@@ -409,8 +411,8 @@ static int recheck(struct gen *g, struct err *e) {
     return 0;
 }
 
-// As given may not run at all. Then exploring begins at the first setting that does: another format,
-// or fewer texts at a time.
+// As given may not run at all. Then exploring begins at the first setting that does: another
+// format, or fewer texts at a time.
 static int begin_somewhere(struct gen *g, struct err *e) {
     const struct gen_space *s = &g->request.space;
     TRY(visit_first(g, 0, INT_MAX, LEAST_BY, e)); // nothing can be said without it

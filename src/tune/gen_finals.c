@@ -1,4 +1,5 @@
-// gen_finals.c - how a search for generation decides, in four steps as the search for training does:
+// gen_finals.c - how a search for generation decides, in four steps as the search for training
+// does:
 //
 //   1. contenders   the best settings and the one as given run in turns until one is surely best
 //   2. pruning      changes that buy nothing are taken back
@@ -211,8 +212,19 @@ static int contend(struct turns *r, double by, struct err *e) {
     return 0;
 }
 
+// Whether one of two settings that are equally fast is to be preferred: its format is nearer to the
+// model as given, or nothing says so and it is the faster one.
+static bool is_better(const struct turns *r, int i, int than) {
+    const struct gen *g = r->g;
+    const int a = g->settings[r->seats[i].at].point.format,
+              b = g->settings[r->seats[than].at].point.format;
+    const double x = a == 0 ? 0 : g->request.formats[a].kl,
+                 y = b == 0 ? 0 : g->request.formats[b].kl;
+    return a != b && isfinite(x) && isfinite(y) ? x < y : lead(r, than, i) < 1;
+}
+
 // Of the seats whose distance from the leader may be luck, the one with the fewest changes; of
-// several, the fastest.
+// several, the one that is_better.
 static int pick(const struct turns *r) {
     const struct gen *g = r->g;
     int taken = leader(r);
@@ -226,7 +238,7 @@ static int pick(const struct turns *r) {
         const bool luck = behind <= g->policy->rounds.equal_rel ||
                           (behind <= g->policy->finals.apart_rel && c.state != CONTEST_FASTER);
         const int now = changes(g, r->seats[taken].at), then = changes(g, r->seats[i].at);
-        if (luck && (then < now || (then == now && lead(r, taken, i) < 1)))
+        if (luck && (then < now || (then == now && is_better(r, i, taken))))
             taken = i;
     }
     return taken;
@@ -235,7 +247,8 @@ static int pick(const struct turns *r) {
 // ---------------------------------------------------------------- pruning
 
 // The setting in seat 0 in turns with itself without one of its changes each. One of these is taken
-// if it keeps the budgets and seat 0 is not faster at 90 %. Then again, until nothing is taken back.
+// if it keeps the budgets and seat 0 is not faster at 90 %. Then again, until nothing is taken
+// back.
 static int prune(struct gen *g, int *at, struct err *e) {
     while (changes(g, *at) > 1) {
         struct turns r = {.g = g};

@@ -1,11 +1,11 @@
 // gen_lab.h - the laboratory of a search for generation on this machine: plans settings, and
 // measures each visit in a process of its own.
 //
-// A process per visit costs the time to load the model. In return its luck with memory pages is part
-// of what is compared, its peak of memory is its own, and one that dies costs a visit. A visit keeps
-// `batch` texts going (gen.h). The first ones are made shorter, so that they end one after the other
-// at equal distances. Then every stretch between two ends is alike: it has the tokens of one text
-// and one prompt. The figures are those of whole stretches, from the first end on.
+// A process per visit costs the time to load the model. In return its luck with memory pages is
+// part of what is compared, its peak of memory is its own, and one that dies costs a visit. A visit
+// keeps `batch` texts going (gen.h). The first ones are made shorter, so that they end one after
+// the other at equal distances. Then every stretch between two ends is alike: it has the tokens of
+// one text and one prompt. The figures are those of whole stretches, from the first end on.
 #ifndef HAGGLE_TUNE_GEN_LAB_H
 #define HAGGLE_TUNE_GEN_LAB_H
 
