@@ -219,6 +219,8 @@ static void write_commands(struct tuner *t) {
         if (n < COMMANDS_BYTES)                                                                    \
             n += (size_t)snprintf(t->commands + n, COMMANDS_BYTES - n, __VA_ARGS__);               \
     } while (0)
+    if (f->flags[p->format][0] && f->shape)
+        PUT("# FOLDER: a trained model of the shape %s\n", t->given.model);
     if (f->flags[p->format][0])
         PUT("haggle quantize %s %s %s%s%s\n", quoted(f->shape ? "FOLDER" : t->given.model, a),
             quoted(model, b), f->flags[p->format], t->o->method ? " --method " : "",

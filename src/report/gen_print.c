@@ -180,7 +180,10 @@ static void put_percentile(struct table *to, const struct gen *g, const struct g
       table_bytes(to, g->request.formats[s->point.format].bytes))                                  \
     X("KL", "kl", RIGHT, put_kl(to, g, i))                                                         \
     X("tokens/s", "tokens_per_s", RIGHT, table_real(to, gen_speed(&g->settings[i]), 1))            \
-    X("vs as given", "vs_as_given", RIGHT, put_turns(to, s))                                       \
+    X("vs as given", NULL, RIGHT, put_turns(to, s))                                                \
+    X(NULL, "ratio", RIGHT, table_real(to, s->turns.rounds ? s->turns.ratio : NAN, 3))             \
+    X(NULL, "ratio_low", RIGHT, table_real(to, s->turns.rounds ? s->turns.low : NAN, 3))           \
+    X(NULL, "ratio_high", RIGHT, table_real(to, s->turns.rounds ? s->turns.high : NAN, 3))         \
     X("text ms", "text_ms", RIGHT, table_real(to, 1e3 * latency_s(g, i), 1))                       \
     X("first ms", "first_ms", RIGHT, put_percentile(to, g, s, GEN_FIRST))                          \
     X("between ms", "between_ms", RIGHT, put_percentile(to, g, s, GEN_BETWEEN))                    \

@@ -495,13 +495,21 @@ void gen_explain(struct gen *g) {
         g->why_rc = ERR_MEMORY;
         return;
     }
-    if (g->least[GEN_FIRST] >= 0 && (g->request.limit_ns[0] > 0 || g->request.limit_ns[1] > 0)) {
+    const bool both = g->request.limit_ns[GEN_FIRST] > 0 && g->request.limit_ns[GEN_BETWEEN] > 0;
+    if (g->least[GEN_FIRST] >= 0 &&
+        (g->request.limit_ns[GEN_FIRST] > 0 || g->request.limit_ns[GEN_BETWEEN] > 0)) {
         g->why_rc = ERR_MEMORY;
-        n = (size_t)snprintf(out, room,
-                             "each budget can be kept alone, but no setting keeps all: ");
-        n += say_least(g, GEN_FIRST, out + n, room - n);
-        n += (size_t)snprintf(out + n, room - n, "; ");
-        say_least(g, GEN_BETWEEN, out + n, room - n);
+        n = (size_t)snprintf(out, room, "%s",
+                             both ? "each budget can be kept alone, but no setting keeps all: "
+                                  : "settings that kept the budget did not keep it when they were "
+                                    "measured longer: ");
+        for (int l = 0; l < GEN_LIMITS; l++) {
+            if (g->request.limit_ns[l] == 0 || g->least[l] < 0)
+                continue;
+            n += say_least(g, (enum gen_limit)l, out + n, room - n);
+            if (both && l == 0)
+                n += (size_t)snprintf(out + n, room - n, "; ");
+        }
         return;
     }
     const struct gen_setting *lean = g->leanest >= 0 ? &g->settings[g->leanest] : NULL;
