@@ -215,7 +215,7 @@ HAGGLE_API int haggle_trials(const struct haggle_trials *t, const struct haggle_
 // A request to haggle_tune. Texts are as on the command line; NULL: not given.
 struct haggle_tune {
     const char *goal; // "bulk" (most tokens/s), "interactive" (least latency of a sample:
-                      // its micro-batch's time), "hybrid"
+                      // its micro-batch's time), "hybrid", "generate"
     const char *p50, *p95, *p99; // limits for percentiles of the step time: "80ms"
     const char *respond;         // hybrid: longest time from a request to its answer
     const char *time;            // time for the search: "3m"
@@ -228,6 +228,14 @@ struct haggle_tune {
     const char *recipe;          // file to write the choice to; NULL: none
     const char *report;          // HTML page of the search; NULL: none
     enum haggle_format format;   // of sink->out
+    // Only for the goal "generate", which has none of p50 to tokens_per_step and no store:
+    const char *ttft, *itl;               // limits of the time to the first token, between tokens
+    const char *p;                        // the percentile that they bound: "95" (NULL)
+    int64_t batch;                        // texts side by side; 0: part of the search
+    int64_t prompt_tokens, output_tokens; // of a text; 0: 128, 64
+    const char *kl;                       // largest divergence of a format: "0.01"
+    const char *data;   // on which formats are compared; NULL: text that the model makes itself
+    const char *method; // of quantizing; NULL: as haggle_quantize
 };
 
 // Searches the tunable knobs for the best setting within the budgets (the knob `memory` is the
@@ -235,7 +243,8 @@ struct haggle_tune {
 // result is the choice, the frontier, and every setting with its figures or the reason why it has
 // none. HAGGLE_ERR_MEMORY when nothing can be chosen. After HAGGLE_ERR_STOPPED the recorded trials
 // are kept, and the next call goes on from them. Call it while the process has no other threads
-// (rule 5).
+// (rule 5). The goal "generate" searches format, batch, chunk and threads instead, for the model
+// that the knob `model` names: a run, a folder or a shape.
 HAGGLE_API int haggle_tune(const struct haggle_config *c, const struct haggle_tune *t,
                            const struct haggle_sink *sink, struct haggle_error *e);
 

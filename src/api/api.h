@@ -80,6 +80,12 @@ void ready_warn_idle(const struct knobs *k, struct log *log);
 // Says which of model and data are the built-in ones because none was given.
 void ready_say_builtin(const struct knobs *k, struct log *log);
 
+// tune_gen.c: haggle_tune with the goal "generate".
+int tune_generate(struct call *c, const struct haggle_config *config, const struct haggle_tune *o,
+                  struct err *e);
+// tune.c: called before a search, so that bad paths do not cost minutes. store: there is one.
+int tune_check_outputs(const struct haggle_tune *o, bool store, struct err *e);
+
 // stop.c: for trainer_options.stop.
 const volatile sig_atomic_t *stop_flag(void);
 // Between these calls there is no work that could be finished or saved: haggle_request_stop returns

@@ -1,12 +1,13 @@
 // bench.c - haggle_bench_train and haggle_bench_tradeoffs: measure many configurations and print
 // them.
-#include "api/api.h"
+#include "api/formats.h"
 
 #include "base/clock.h"
 #include "report/bench_print.h"
 #include "report/bench_texts.h"
 #include "report/tradeoffs_print.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { WARMUP_DEFAULT = 2 };
@@ -108,18 +109,66 @@ int haggle_bench_train(const struct haggle_config *config, const struct haggle_b
 
 // ---------------------------------------------------------------- strategies
 
-static int report_tradeoffs(struct tradeoffs *t, const struct knobs *base,
-                            enum haggle_format format, double seconds, struct call *c,
-                            struct err *e) {
+// What formats trade when the model generates. A model that cannot is no reason to lose the table:
+// `note` says why there are no rows, or why their divergence is not known.
+struct texts_part {
+    struct formats formats;
+    struct tradeoffs_texts texts;
+    char note[ERR_TEXT_BYTES + 64];
+};
+
+static int measure_texts(struct texts_part *x, struct call *c, const struct knobs *base,
+                         const struct bench *b, struct err *e) {
+    enum { PROMPT = 32, OUTPUT = 32 };
+    static const double STEP_S = 0.05; // of a visit, for each step of a round: 0.5 s unless asked
+    const struct formats_order o = {.likeness = true, .context = PROMPT + OUTPUT};
+    struct err why = {0};
+    int rc = formats_open(&x->formats, c, base, &o, &why);
+    if (rc == 0 && x->formats.n > 1) {
+        x->texts.desk = (struct gen_desk){
+            .prompt = PROMPT, .output = OUTPUT, .seed = (uint64_t)base->seed, .stop = stop_flag()};
+        memcpy(x->texts.desk.knobs, x->formats.knobs, sizeof x->formats.knobs);
+        x->texts.formats = x->formats.list;
+        x->texts.n_formats = x->formats.n;
+        x->texts.rounds = b->rounds;
+        x->texts.visit_s = STEP_S * (double)b->steps;
+        log_put(&c->log, LOG_INFO, "%d formats, %d rounds of generating", x->formats.n - 1,
+                b->rounds);
+        rc = tradeoffs_texts_measure(&x->texts, &c->log, &why);
+    }
+    if (rc == ERR_STOPPED)
+        return err_set(e, rc, "%s", why.text);
+    if (rc != 0)
+        snprintf(x->note, sizeof x->note, "Generating was not measured: %s.", why.text);
+    else if (x->formats.shape)
+        snprintf(x->note, sizeof x->note, "It is not measured here: the weights are random.");
+    return 0;
+}
+
+static void print_texts(const struct texts_part *x, FILE *f, struct err *e) {
+    if (x->texts.n > 0)
+        (void)tradeoffs_texts_print(&x->texts, x->note[0] ? x->note : NULL, f, e);
+    else if (x->note[0])
+        fprintf(f, "\n%s\n", x->note);
+}
+
+static int report_tradeoffs(struct tradeoffs *t, const struct texts_part *x,
+                            const struct knobs *base, enum haggle_format format, double seconds,
+                            struct call *c, struct err *e) {
     const struct bench_row *baseline = &t->bench.rows[0];
     TRY(tradeoffs_finish(t, base, seconds, e));
     bench_teach(&t->bench);
     if (c->out)
         TRY(tradeoffs_print(t, base, (enum table_format)format, c->out, e));
+    if (c->out && format == HAGGLE_MARKDOWN)
+        print_texts(x, c->out, e);
     if (put_head(c, "bench tradeoffs", base, &t->bench)) {
         json_member_double(&c->json, "speed_noise", t->speed_noise);
         json_put_key(&c->json, "rows");
         tradeoffs_put_json(t, &c->json);
+        json_put_key(&c->json, "generation");
+        tradeoffs_texts_put_json(&x->texts, &c->json);
+        json_member_string(&c->json, "generation_note", x->note[0] ? x->note : NULL);
         json_put_object_end(&c->json);
     }
     if (baseline->n_rounds > 0)
@@ -131,15 +180,27 @@ static int bench_tradeoffs(struct tradeoffs *t, struct call *c, const struct kno
                            const struct haggle_bench *o, struct err *e) {
     struct err late = {0};
     uint64_t begin_ns = clock_ns();
-    TRY(tradeoffs_open(t, base, e));
+    struct texts_part *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_set(e, ERR_MEMORY, "out of memory for the formats");
+    int rc = tradeoffs_open(t, base, e);
+    if (rc != 0) {
+        free(x);
+        return rc;
+    }
     log_put(&c->log, LOG_INFO, "%zu strategies, %d rounds of %lld steps after %lld of warm-up",
             t->grid.n, t->bench.rounds, (long long)t->bench.steps, (long long)t->bench.warmup);
-    int rc = bench_measure(&t->bench, &c->log, e);
-    if (rc != 0 && rc != ERR_STOPPED)
-        return rc;
+    rc = bench_measure(&t->bench, &c->log, e);
+    if (rc == 0 && tradeoffs_wants(o->only, TRADEOFFS_GENERATION) &&
+        (c->wants_json || (c->out && o->format == HAGGLE_MARKDOWN))) // else unseen
+        rc = measure_texts(x, c, &t->base, &t->bench, e);
     // What was measured before a stop request is delivered too.
     double seconds = 1e-9 * (double)(clock_ns() - begin_ns);
-    int printed = report_tradeoffs(t, &t->base, o->format, seconds, c, &late);
+    int printed = 0;
+    if (rc == 0 || rc == ERR_STOPPED)
+        printed = report_tradeoffs(t, x, &t->base, o->format, seconds, c, &late);
+    formats_close(&x->formats);
+    free(x);
     return rc == 0 && printed != 0 ? err_set(e, printed, "%s", late.text) : rc;
 }
 

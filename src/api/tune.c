@@ -33,7 +33,7 @@ static int read_goal(const char *text, const struct knobs *k, enum tune_goal *ou
             *out = (enum tune_goal)g;
             return 0;
         }
-    return err_set(e, ERR_USAGE, "--goal=%s; accepted: bulk, interactive, hybrid", text);
+    return err_set(e, ERR_USAGE, "--goal=%s; accepted: bulk, interactive, hybrid, generate", text);
 }
 
 static int allow_one(unsigned *allow, const char *word, size_t n, struct err *e) {
@@ -122,7 +122,7 @@ static int check_writable(const char *flag, const char *path, struct err *e) {
 }
 
 // Recipe, page and store must be different files: a later one would overwrite an earlier one.
-static int check_apart(const struct haggle_tune *o, struct err *e) {
+static int check_apart(const struct haggle_tune *o, bool has_store, struct err *e) {
     if (o->recipe && o->report && file_same_entry(o->recipe, o->report))
         return err_set(e, ERR_USAGE,
                        "--save=%s and --report=%s are the same file; accepted: two names, or "
@@ -130,6 +130,8 @@ static int check_apart(const struct haggle_tune *o, struct err *e) {
                        o->recipe, o->report);
     char own[STORE_PATH_BYTES];
     const char *store = o->store;
+    if (!has_store)
+        return 0;
     TRY(history_path(&store, own, e));
     for (int i = 0; i < 2 && store; i++) {
         const char *path = i ? o->report : o->recipe;
@@ -138,6 +140,29 @@ static int check_apart(const struct haggle_tune *o, struct err *e) {
                            i ? "report" : "save", path);
     }
     return 0;
+}
+
+int tune_check_outputs(const struct haggle_tune *o, bool store, struct err *e) {
+    TRY(check_writable("save", o->recipe, e));
+    TRY(check_writable("report", o->report, e));
+    return check_apart(o, store, e);
+}
+
+// What belongs to the goal "generate" would have no effect here.
+static int refuse_of_generate(const struct haggle_tune *o, enum tune_goal goal, struct err *e) {
+    const char *flag = o->ttft            ? "ttft"
+                       : o->itl           ? "itl"
+                       : o->p             ? "p"
+                       : o->batch         ? "batch"
+                       : o->prompt_tokens ? "prompt-tokens"
+                       : o->output_tokens ? "output-tokens"
+                       : o->kl            ? "kl"
+                       : o->data          ? "data"
+                       : o->method        ? "method"
+                                          : NULL;
+    return flag ? err_set(e, ERR_USAGE, "--%s with goal %s; accepted: with --goal generate", flag,
+                          tune_goal_name(goal))
+                : 0;
 }
 
 static int read_request(struct tuning *t, const struct haggle_tune *o, struct err *e) {
@@ -164,9 +189,8 @@ static int read_request(struct tuning *t, const struct haggle_tune *o, struct er
         return err_set(e, ERR_USAGE, "--energy=%s; accepted: joules per token, above 0", o->energy);
     if (o->busy && strcmp(o->busy, "repeat") != 0 && strcmp(o->busy, "count") != 0)
         return err_set(e, ERR_USAGE, "--busy=%s; accepted: repeat, count", o->busy);
-    TRY(check_writable("save", o->recipe, e));
-    TRY(check_writable("report", o->report, e));
-    TRY(check_apart(o, e));
+    TRY(refuse_of_generate(o, r->goal, e));
+    TRY(tune_check_outputs(o, true, e));
     TRY(set_goal(t, o, e));
     return set_tokens_per_step(&t->base, o->tokens_per_step, e);
 }
@@ -284,5 +308,9 @@ int haggle_tune(const struct haggle_config *config, const struct haggle_tune *op
                 const struct haggle_sink *sink, struct haggle_error *e) {
     struct call c;
     call_begin(&c, sink);
-    return call_end(&c, tune(&c, config, options, &c.err), e);
+    const bool generate = options->goal && strcmp(options->goal, "generate") == 0;
+    return call_end(&c,
+                    generate ? tune_generate(&c, config, options, &c.err)
+                             : tune(&c, config, options, &c.err),
+                    e);
 }

@@ -179,7 +179,7 @@ static const char *compared_with(const struct strategy *s) {
     return s->against ? s->against : BASELINE;
 }
 
-// An item of --only stands for every strategy whose name contains it.
+// An item of --only stands for every name that contains it.
 static bool item_names(const char *item, size_t n, const char *name) {
     for (; strlen(name) >= n; name++)
         if (strncasecmp(name, item, n) == 0)
@@ -187,12 +187,21 @@ static bool item_names(const char *item, size_t n, const char *name) {
     return false;
 }
 
+bool tradeoffs_wants(const char *only, const char *name) {
+    const char *item;
+    size_t n;
+    for (const char *at = only; text_next_item(&at, &item, &n);)
+        if (item_names(item, n, name))
+            return true;
+    return !only;
+}
+
 int tradeoffs_check_only(const char *only, struct err *e) {
     const char *item = "";
     size_t n = 0;
     bool found = !only;
     for (const char *at = only; text_next_item(&at, &item, &n);) {
-        found = false;
+        found = item_names(item, n, TRADEOFFS_GENERATION);
         for (size_t i = 0; i < strategy_count() && !found; i++)
             found = item_names(item, n, strategy_at(i)->name);
         if (!found)
@@ -202,7 +211,7 @@ int tradeoffs_check_only(const char *only, struct err *e) {
         return 0;
     return err_set(e, ERR_USAGE,
                    "--only: no strategy is called '%.*s'; accepted: names, or parts of them, such "
-                   "as 'recompute', 'bf16', 'unfused' or 'ZeRO'",
+                   "as 'recompute', 'bf16', 'unfused' or 'ZeRO', and '" TRADEOFFS_GENERATION "'",
                    (int)n, item);
 }
 
@@ -210,13 +219,8 @@ int tradeoffs_check_only(const char *only, struct err *e) {
 // one is compared with.
 static bool wanted(const char *only, size_t i) {
     const struct strategy *s = strategy_at(i);
-    const char *item;
-    size_t n;
-    if (!only || !s->settings[0])
+    if (!s->settings[0] || tradeoffs_wants(only, s->name))
         return true;
-    for (const char *at = only; text_next_item(&at, &item, &n);)
-        if (item_names(item, n, s->name))
-            return true;
     for (size_t k = i + 1; k < strategy_count(); k++)
         if (strategy_at(k)->against && strcmp(strategy_at(k)->against, s->name) == 0 &&
             wanted(only, k))
@@ -353,8 +357,7 @@ static void say(struct finding *f, bool memory, enum agreement a) {
                  range_text(wanted, rule, memory));
 }
 
-static void judge(struct tradeoffs *t, size_t i) {
-    struct finding *f = &t->findings[i];
+void finding_judge(struct finding *f) {
     const struct strategy *s = f->strategy;
     f->agreement = RULE_NONE;
     f->text[0] = '\0';
@@ -365,19 +368,23 @@ static void judge(struct tradeoffs *t, size_t i) {
     f->agreement = a == RULE_DIFFERS || b == RULE_DIFFERS ? RULE_DIFFERS
                    : a == RULE_UNSEEN || b == RULE_UNSEEN ? RULE_UNSEEN
                                                           : RULE_HOLDS;
-    const struct data_use *data = &t->bench.rows[i].sum.data;
-    if (data->cache_windows > 0 && data->cache_hits == 0) {
-        f->agreement = RULE_UNSEEN;
-        snprintf(f->text, sizeof f->text,
-                 "no sequence was used twice: an epoch has %" PRIu64
-                 " of them; try more steps or less data",
-                 data->windows);
-        return;
-    }
     if (f->agreement == RULE_HOLDS)
         snprintf(f->text, sizeof f->text, "as the rule says");
     say(f, false, a);
     say(f, true, b);
+}
+
+static void judge(struct tradeoffs *t, size_t i) {
+    struct finding *f = &t->findings[i];
+    finding_judge(f);
+    const struct data_use *data = &t->bench.rows[i].sum.data;
+    if (f->agreement == RULE_NONE || data->cache_windows == 0 || data->cache_hits > 0)
+        return;
+    f->agreement = RULE_UNSEEN;
+    snprintf(f->text, sizeof f->text,
+             "no sequence was used twice: an epoch has %" PRIu64
+             " of them; try more steps or less data",
+             data->windows);
 }
 
 void tradeoffs_judge(struct tradeoffs *t) {

@@ -60,6 +60,10 @@ struct tradeoffs {
     double speed_noise; // how far the interval of the baseline against itself reaches from 1
 };
 
+// What --only calls the rows of tradeoffs_texts.h.
+#define TRADEOFFS_GENERATION "generation"
+// Whether an item of `only` is part of the name; `only` NULL: all are wanted.
+bool tradeoffs_wants(const char *only, const char *name);
 // Refuses an item of `only` that no strategy's name contains. NULL is fine.
 int tradeoffs_check_only(const char *only, struct err *e);
 // The caller first fills rounds, steps, warmup and stop of t->bench, and t->only. Measures the
@@ -69,6 +73,8 @@ int tradeoffs_open(struct tradeoffs *t, const struct knobs *base, struct err *e)
 // Computes the figures and the findings. seconds: how long measuring took.
 int tradeoffs_finish(struct tradeoffs *t, const struct knobs *base, double seconds, struct err *e);
 void tradeoffs_close(struct tradeoffs *t);
+// Compares speed and memory with what the strategy's rule says: agreement and text.
+void finding_judge(struct finding *f);
 // Fills the findings from the measured rows.
 void tradeoffs_judge(struct tradeoffs *t);
 

@@ -163,6 +163,8 @@ int cli_format(const struct args *a, enum haggle_format *out, struct haggle_erro
 int cli_config(struct cli *c, struct haggle_error *e);
 // The same for a verb that takes no word but a recipe.
 int cli_recipe(struct cli *c, struct haggle_error *e);
+// The same for a verb whose word is a model, or a recipe that names one: FILE.yaml.
+int cli_model(struct cli *c, struct haggle_error *e);
 
 // signals.c: the first SIGINT, SIGTERM or SIGHUP asks the library to stop, the second quits at
 // once. While a run is only being planned, the first one quits at once.

@@ -24,7 +24,8 @@ const char generate_help[] =
     "Continues prompts. FOLDER is a checkpoint of a run, a run's folder (its newest checkpoint is\n"
     "used) or a Hugging Face folder. model=FOLDER means the same. A run that trained an adapter "
     "is\n"
-    "used with its base; --adapter takes one that PEFT or haggle export wrote.\n"
+    "used with its base; --adapter takes one that PEFT or haggle export wrote. FILE.yaml is a\n"
+    "recipe that names the model, as haggle tune --goal generate writes it.\n"
     "\n"
     "The likeliest token is taken each time, unless one of these knobs says otherwise:\n"
     "--temperature X, --top-k N, --top-p X, --min-p X, --repeat-penalty X, --seed N.\n"
@@ -96,14 +97,8 @@ static int read_ids(const char *text, int32_t **out, size_t *count, struct haggl
     return 0;
 }
 
-// The word is a folder, not a recipe.
 static int take_model(struct cli *c, struct haggle_error *e) {
-    const char *folder = c->args.n_words > 0 ? c->args.words[0] : NULL;
-    TRY(args_words(&c->args, 1, "one folder, then knob=value", e));
-    c->args.n_words = 0;
-    TRY(cli_config(c, e));
-    if (folder)
-        TRY(haggle_config_set(c->config, "model", folder, e));
+    TRY(cli_model(c, e));
     if (args_get(&c->args, "adapter"))
         TRY(haggle_config_set(c->config, "lora.from", args_get(&c->args, "adapter"), e));
     return 0;

@@ -123,3 +123,18 @@ int cli_recipe(struct cli *c, struct haggle_error *e) {
     TRY(args_words(&c->args, 1, "one recipe, then knob=value", e));
     return cli_config(c, e);
 }
+
+static bool is_recipe(const char *word) {
+    const char *dot = strrchr(word, '.');
+    return dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+}
+
+int cli_model(struct cli *c, struct haggle_error *e) {
+    const char *word = c->args.n_words > 0 ? c->args.words[0] : NULL;
+    TRY(args_words(&c->args, 1, "one folder, then knob=value", e));
+    if (!word || is_recipe(word))
+        return cli_config(c, e);
+    c->args.n_words = 0;
+    TRY(cli_config(c, e));
+    return haggle_config_set(c->config, "model", word, e);
+}

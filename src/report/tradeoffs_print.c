@@ -186,3 +186,102 @@ int tradeoffs_print(const struct tradeoffs *t, const struct knobs *base, enum ta
                ? table_print_json(format, t->grid.n, put_row, t, f, e)
                : print_table(t, base, format, f, e);
 }
+
+// ---------------------------------------------------------------- formats
+
+static void put_kl(struct table *to, const struct texts_finding *x) {
+    if (isnan(x->kl))
+        table_text(to, "-");
+    else
+        table_put(to, "%.2g", x->kl);
+}
+
+static void put_seen(struct table *to, const struct texts_finding *x) {
+    const struct finding *f = &x->finding;
+    table_put(to, "%s%s%s%s%s", x->reason[0] ? "not measured: " : "",
+              x->reason[0] ? x->reason : f->text, f->busy[0] && f->text[0] ? "; " : "",
+              f->busy[0] ? "busy meanwhile: " : "", f->busy);
+}
+
+#define TEXTS_ROW(X)                                                                               \
+    X("format, generating", NULL, LEFT, table_text(to, x->name))                                   \
+    X("tokens/s", NULL, RIGHT, put_spread(to, &x->finding.speed))                                  \
+    X("between tokens", NULL, RIGHT, put_spread(to, &x->finding.p50))                              \
+    X("memory", NULL, RIGHT, table_real(to, x->finding.memory.median, 2))                          \
+    X("KL", NULL, RIGHT, put_kl(to, x))                                                            \
+    X("rule of thumb", NULL, LEFT, table_text(to, x->rule))                                        \
+    X("here", NULL, LEFT, put_seen(to, x))
+
+static const struct table_column texts_columns[] = {TEXTS_ROW(TABLE_COLUMN)};
+
+static void put_texts(struct table *to, const struct texts_finding *x) {
+    table_row(to);
+    TEXTS_ROW(TABLE_CELL)
+}
+
+// The absolute figures of as given: the first row that was measured with so many texts.
+static void print_given(const struct tradeoffs_texts *t, int64_t batch, FILE *f) {
+    char bytes[TEXT_UNIT_BYTES];
+    for (int i = 0; i < t->n; i++) {
+        const struct texts_finding *x = &t->rows[i];
+        if (x->batch != batch || x->reason[0])
+            continue;
+        fprintf(f,
+                "As given, %" PRId64 " text%s: %.1f tokens/s, %.2f ms between tokens (p50), %s.\n",
+                batch, batch == 1 ? "" : "s", x->given_tokens_per_s, x->given_between_ms,
+                text_bytes(bytes, (uint64_t)x->given_memory_bytes));
+        return;
+    }
+}
+
+int tradeoffs_texts_print(const struct tradeoffs_texts *t, const char *note, FILE *f,
+                          struct err *e) {
+    struct table table;
+    if (t->n == 0)
+        return 0;
+    table_init(&table, texts_columns, sizeof texts_columns / sizeof *texts_columns, TABLE_MARKDOWN,
+               (struct table_style){.unknown = "-", .compact = true, .whole = true});
+    for (int i = 0; i < t->n; i++)
+        put_texts(&table, &t->rows[i]);
+    fprintf(f,
+            "\nThe same model generates, with prompts of %" PRId64 " tokens and %" PRId64
+            " made behind each. Ratios to the model as given, of %d rounds in turns.\n",
+            t->desk.prompt, t->desk.output, t->rounds);
+    print_given(t, t->rows[0].batch, f);
+    print_given(t, t->rows[t->n - 1].batch, f);
+    fprintf(f, "KL: nats per token from the model as given, on text that it made itself.%s%s\n\n",
+            note ? " " : "", note ? note : "");
+    const int rc = table_print(&table, f, e);
+    table_free(&table);
+    return rc;
+}
+
+static void put_texts_row(const void *arg, size_t i, struct json_writer *w) {
+    const struct texts_finding *x = &((const struct tradeoffs_texts *)arg)->rows[i];
+    json_put_object_begin(w);
+    json_member_string(w, "strategy", x->name);
+    json_member_i64(w, "batch", x->batch);
+    json_member_object(w, "ratios");
+    bench_put_ratio(&x->finding.speed, "tokens_per_s", w);
+    bench_put_ratio(&x->finding.p50, "between", w);
+    json_member_double(w, "memory", x->finding.memory.median);
+    json_put_object_end(w);
+    json_member_double(w, "tokens_per_s", x->reason[0] ? NAN : x->tokens_per_s);
+    json_member_double(w, "between_ms", x->reason[0] ? NAN : x->between_ms);
+    json_member_double(w, "first_ms", x->reason[0] ? NAN : x->first_ms);
+    json_member_double(w, "memory_bytes", x->reason[0] ? NAN : x->memory_bytes);
+    json_member_double(w, "given_tokens_per_s", x->reason[0] ? NAN : x->given_tokens_per_s);
+    json_member_double(w, "kl", x->kl);
+    json_member_double(w, "kl_low", x->low);
+    json_member_double(w, "kl_high", x->high);
+    json_member_string(w, "rule", x->rule);
+    json_member_string(w, "agreement", agreement_name(x->finding.agreement));
+    json_member_string(w, "finding", x->finding.text);
+    json_member_string(w, "busy", x->finding.busy[0] ? x->finding.busy : NULL);
+    json_member_string(w, "reason", x->reason[0] ? x->reason : NULL);
+    json_put_object_end(w);
+}
+
+void tradeoffs_texts_put_json(const struct tradeoffs_texts *t, struct json_writer *w) {
+    table_put_array(w, (size_t)t->n, put_texts_row, t);
+}

@@ -33,7 +33,9 @@ struct comparing {
     struct err *e;
 };
 
-static int open_side(struct comparing *x, struct side *s, const char *folder) {
+// folder, precision: in place of the data's; NULL: the same.
+static int open_side(struct comparing *x, struct side *s, const char *folder,
+                     const char *precision) {
     struct knobs k;
     const struct plan_options o = {
         .knobs = &k, .programs = {PLAN_EVAL}, .real = DTYPE_F32, .keep_logits = true};
@@ -42,6 +44,8 @@ static int open_side(struct comparing *x, struct side *s, const char *folder) {
     k.batch_micro = 1;
     if (folder)
         TRY(knobs_set_at(&k, KNOB_model, folder, SET_BY_PLANNER, x->e));
+    if (precision)
+        TRY(knobs_set_at(&k, KNOB_precision, precision, SET_BY_PLANNER, x->e));
     TRY(plan_make(&s->plan, &o, x->e));
     TRY(engine_start(&s->engine, NULL, &s->plan, x->e));
     TRY(session_set_hyper(s->engine->session, hyper, x->e));
@@ -170,17 +174,17 @@ static int compare_all(struct comparing *x) {
     return 0;
 }
 
-int likeness_measure(const struct score *data, const char *other, const struct score_listener *l,
-                     struct likeness *out, struct err *e) {
+static int measure(const struct score *data, const char *other, const char *precision,
+                   const struct score_listener *l, struct likeness *out, struct err *e) {
     struct comparing x = {.data = data, .l = l, .out = out, .e = e};
     *out = (struct likeness){0};
     for (int i = 0; i < 2; i++)
         x.sides[i].plan.prefix = "";
     int rc = take_memory(&x);
     if (rc == 0)
-        rc = open_side(&x, &x.sides[0], NULL);
+        rc = open_side(&x, &x.sides[0], NULL, NULL);
     if (rc == 0)
-        rc = open_side(&x, &x.sides[1], other);
+        rc = open_side(&x, &x.sides[1], other, precision);
     if (rc == 0 && x.sides[1].plan.shape.vocab != data->vocab)
         rc = err_set(e, ERR_MISMATCH,
                      "the two models have vocabularies of %" PRId64 " and %" PRId64 " tokens",
@@ -195,4 +199,14 @@ int likeness_measure(const struct score *data, const char *other, const struct s
         free(x.sums[i]);
     free(x.scratch);
     return rc;
+}
+
+int likeness_measure(const struct score *data, const char *other, const struct score_listener *l,
+                     struct likeness *out, struct err *e) {
+    return measure(data, other, NULL, l, out, e);
+}
+
+int likeness_of_precision(const struct score *data, const char *precision,
+                          const struct score_listener *l, struct likeness *out, struct err *e) {
+    return measure(data, NULL, precision, l, out, e);
 }

@@ -23,5 +23,8 @@ struct likeness {
 // vocabulary. ERR_NUMERIC when a logit is not finite.
 int likeness_measure(const struct score *data, const char *other, const struct score_listener *l,
                      struct likeness *out, struct err *e);
+// The same model in another precision (a value of the knob) as the second one.
+int likeness_of_precision(const struct score *data, const char *precision,
+                          const struct score_listener *l, struct likeness *out, struct err *e);
 
 #endif

@@ -67,6 +67,12 @@ base="seq=16 --steps 3 --warmup 1"
         "tradeoffs: recomputation changes no bit"
     json trade.json 'all(r["agreement"] in ("", "holds", "not measurable") or r["ratios"]["memory"] != 1 for r in d["rows"])' \
         "tradeoffs: one round is too few to call a speed different"
+    json trade.json '[(r["strategy"], r["reason"]) for r in d["generation"]][:4] == [("bf16, 1 text", None), ("bf16, 8 texts side by side", None), ("int8, 1 text", None), ("int8, 8 texts side by side", None)]' \
+        "tradeoffs: formats that generate"
+    json trade.json 'all(r["tokens_per_s"] > 0 and r["ratios"]["memory"] > 0 and r["agreement"] in ("holds", "not measurable", "differs") for r in d["generation"])' \
+        "tradeoffs: figures of the formats"
+    json trade.json 'all(r["kl"] is None for r in d["generation"]) and "random" in d["generation_note"]' \
+        "tradeoffs: random weights have no divergence"
     run 0 "some tradeoffs, as CSV" bench tradeoffs seq=16 batch.micro=2 --steps 1 --warmup 0 --repeat 1 --only "every 2" -o csv --quiet
     says out "recompute every 2,recompute.mode=full recompute.every=2,recompute full," "some tradeoffs, as CSV"
     [ "$(wc -l <out)" -eq 5 ] || fail "some tradeoffs: not the head, the baseline twice, the row and what it is compared with"
