@@ -7,10 +7,15 @@ const struct flag quantize_flags[] = {
     {"format", 'f', "FORMAT", "int8 (one scale per row) or int4 (one scale per group of a row)"},
     {"group", 'g', "N", "of int4: elements that share a scale: 32, 64 or 128 (32)"},
     {"minima", 0, NULL, "of int4: each group also has a minimum, for values that lie off 0"},
-    {"method", 'm', "NAME", "how codes and scales are chosen: rtn, round to nearest (rtn)"},
+    {"method", 'm', "NAME", "how codes and scales are chosen: rtn, awq or tuned (rtn)"},
+    {"data", 0, "FILE", "text for awq and tuned; without --eval, a fifth of it is held out"},
+    {"tokens", 0, "N", "of --data that are read (65536 by awq, 262144 by tuned)"},
+    {"wider", 0, "NAMES",
+     "matrices that are int8 in an int4 folder; auto: those it takes for --kl"},
     {"keep", 0, "NAMES", "matrices that stay as they are: lm_head, down_proj, layers.0, ..."},
     {"eval", 0, "FILE", "compare the result with its source on this data"},
-    {"kl", 0, "NATS", "with --eval, refuse a larger divergence (0.005 for int8, 0.1 for int4)"},
+    {"kl", 0, "NATS",
+     "with --eval or --data, refuse a larger divergence (0.005 for int8, 0.1 for int4)"},
     {"best", 0, NULL, "of a run: take the checkpoint of the best validation, not the newest"},
     {0},
 };
@@ -51,8 +56,10 @@ static int read_kl(const struct cli *c, double *out, struct haggle_error *e) {
     char *end = NULL;
     if (!text)
         return 0;
-    if (!args_get(&c->args, "eval"))
-        return cli_usage(e, "--kl is a limit for what --eval FILE measures; give both");
+    if (!args_get(&c->args, "eval") && !args_get(&c->args, "data"))
+        return cli_usage(e,
+                         "--kl is a limit for what --eval FILE or --data FILE measures; give one "
+                         "of them too");
     *out = strtod(text, &end);
     if (end == text || *end != '\0' || !(*out > 0 && *out < 1e6))
         return cli_usage(e, "--kl %.64s is not accepted; accepted: a number of nats above 0", text);
@@ -66,7 +73,9 @@ int cmd_quantize(struct cli *c, struct haggle_error *e) {
                                 .method = args_get(&c->args, "method"),
                                 .keep = args_get(&c->args, "keep"),
                                 .best = args_get(&c->args, "best") != NULL,
-                                .eval = args_get(&c->args, "eval")};
+                                .eval = args_get(&c->args, "eval"),
+                                .data = args_get(&c->args, "data"),
+                                .wider = args_get(&c->args, "wider")};
     TRY(args_words(&c->args, 2, what, e));
     if (c->args.n_words < 2)
         return cli_usage(e, "%s? accepted: %s", c->args.n_words == 0 ? "which model" : "where to",
@@ -75,6 +84,7 @@ int cmd_quantize(struct cli *c, struct haggle_error *e) {
     if (!q.format)
         return cli_usage(e, "which format? accepted: --format int8, --format int4");
     TRY(args_number(&c->args, "group", 1, 1024, 0, &q.group, e));
+    TRY(args_number(&c->args, "tokens", 1, INT64_C(1) << 40, 0, &q.tokens, e));
     c->numeric = EXIT_VERIFY;
     q.source = c->args.words[0];
     q.out_dir = c->args.words[1];

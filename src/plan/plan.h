@@ -30,12 +30,16 @@
 // a training step that also measures the gradient noise scale (program/noise.c). It is added when
 // the plan has PLAN_TRAIN and the knobs noise.every and batch.accum ask for it. PLAN_AVERAGE makes
 // replicas that train apart (comm.every) the same again (program/average.c). It is added to their
-// PLAN_TRAIN.
+// PLAN_TRAIN. PLAN_GRADIENTS makes the gradients of all weights, to be read after the turn, of the
+// divergence from logits that the host writes (NAME_TEACHER), and updates nothing. PLAN_POWERS is a
+// validation that also adds up the squares of what each matrix is multiplied with (NAME_POWER).
 #define PLAN_TRAIN       "train"
 #define PLAN_EVAL        "eval"
 #define PLAN_EXTEND      "extend"
 #define PLAN_NOISE       "train with noise scale"
 #define PLAN_AVERAGE     "average"
+#define PLAN_GRADIENTS   "gradients"
+#define PLAN_POWERS      "powers"
 #define PLAN_GUEST_EVAL  "interactive.eval"
 #define PLAN_GUEST_TRAIN "interactive.train"
 
