@@ -21,7 +21,7 @@ enum {
 
 // Adam on scales and minima in units of what they began as: a step changes a scale by about RATE of
 // itself, and a minimum by eight times that part of a scale, so that both move a value alike.
-static const float RATE = 3e-3f, MINIMUM_RATE = 8, BETA1 = 0.9f, BETA2 = 0.99f;
+static const float RATE = 8e-3f, MINIMUM_RATE = 8, CODE_RATE = 0.5f, BETA1 = 0.9f, BETA2 = 0.99f;
 // Of a matrix' root mean square gradient: a group that the text hardly uses is moved less.
 static const float EPSILON = 0.1f;
 static const double WARMUP = 0.05; // of the steps
@@ -32,6 +32,9 @@ struct trained {
     float *begin;   // scales
     float *offset[KINDS], *sum[KINDS], *m[KINDS], *v[KINDS];
     float *least; // minima at the beginning
+    // int4: what the codes are the rounding of, and the root mean square of its last gradients
+    float *fine;
+    double usual;
 };
 
 struct tuner {
@@ -83,6 +86,8 @@ static int take_trained(struct tuner *t, const struct rounded *r, struct trained
         for (size_t i = 0; i < sizeof each / sizeof *each; i++)
             all &= (*each[i] = calloc(n, sizeof(float))) != NULL;
     }
+    if (r->storage.kind == STORAGE_INT4)
+        all &= (x->fine = malloc((size_t)rounded_elements(r) * sizeof(float))) != NULL;
     return all ? 0 : err_set(t->e, ERR_MEMORY, "out of memory to tune '%s'", r->param.name);
 }
 
@@ -94,6 +99,7 @@ static void free_trained(struct trained *x) {
     }
     free(x->begin);
     free(x->least);
+    free(x->fine);
 }
 
 // ---------------------------------------------------------------- the first codes
@@ -159,15 +165,25 @@ static int begin_matrix(struct tuner *t, struct rounded *r, struct trained *x) {
         x->begin[i] = scale_of(r, (const char *)r->bytes + r->parts.scales, i);
         x->least[i] = minima(r) ? scale_of(r, (const char *)r->bytes + r->parts.minima, i) : 0;
     }
+    for (int64_t row = 0; x->fine && row < r->param.dims[0]; row++)
+        for (int64_t j = 0; j < r->param.dims[1]; j++) {
+            const int64_t g = row * r->parts.groups + j / r->storage.group;
+            const float zero = minima(r) ? x->least[g] : -8 * x->begin[g];
+            const float by = x->begin[g] > 0 ? 1 / x->begin[g] : 0;
+            const float code = (t->values[rounded_at(r, row, j)] - zero) * by;
+            x->fine[row * r->param.dims[1] + j] = fminf(fmaxf(code, -0.5f), 15.5f);
+        }
     return rounded_put(r, s, t->values, t->e);
 }
 
 // ---------------------------------------------------------------- gradients of scales and minima
 
 struct summing {
-    const struct rounded *r;
+    struct rounded *r;
     struct trained *x;
     const float *gradient;
+    float rate;         // of fine codes, in units of their usual gradient
+    double squares[64]; // by thread
 };
 
 // What the scale of element [row, column] is multiplied with.
@@ -181,13 +197,30 @@ static float code_of(const struct rounded *r, int64_t row, int64_t column) {
     return (float)(in < half ? pair & 15 : pair >> 4) - (r->storage.minima ? 0 : 8);
 }
 
+// Moves the fine codes of a group, straight through the rounding. Not beyond what rounds to the
+// first and the last code: from further away they would never come back.
+static double move_codes(struct summing *s, int64_t row, int64_t first, int64_t n, float scale) {
+    float *fine = s->x->fine + row * s->r->param.dims[1];
+    const float by = s->x->usual > 0 ? s->rate * scale / (float)s->x->usual : 0;
+    double squares = 0;
+    for (int64_t j = first; j < first + n; j++) {
+        const float d = s->gradient[rounded_at(s->r, row, j)];
+        squares += (double)(d * scale) * (double)(d * scale);
+        fine[j] = fminf(fmaxf(fine[j] - by * d, -0.5f), 15.5f);
+    }
+    return squares;
+}
+
 static void sum_share(void *arg, int thread, int threads) {
-    const struct summing *s = arg;
+    struct summing *s = arg;
     const struct rounded *r = s->r;
     const int64_t cols = r->param.dims[1];
     const int64_t group = r->storage.kind == STORAGE_INT4 ? r->storage.group : cols;
+    const int used = threads < 64 ? threads : 64;
     int64_t begin, end;
-    pool_share(r->param.dims[0], 1, thread, threads, &begin, &end);
+    if (thread >= used)
+        return;
+    pool_share(r->param.dims[0], 1, thread, used, &begin, &end);
     for (int64_t row = begin; row < end; row++)
         for (int64_t g = 0; g < r->parts.groups; g++) {
             const int64_t index = row * r->parts.groups + g;
@@ -201,24 +234,30 @@ static void sum_share(void *arg, int thread, int threads) {
             s->x->sum[SCALE][index] += by_code * s->x->begin[index];
             if (minima(r))
                 s->x->sum[MINIMUM][index] += all * s->x->begin[index];
+            if (s->x->fine)
+                s->squares[thread] += move_codes(s, row, g * group, group, s->x->begin[index]);
         }
 }
 
-static int add_gradients(struct tuner *t) {
+static int add_gradients(struct tuner *t, float rate) {
     struct session *s = t->engines[STUDENT]->session;
     const struct program *p = t->plans[STUDENT].programs[0];
     for (int i = 0; i < t->out->n; i++) {
-        const struct rounded *r = &t->out->all[i];
-        struct summing x = {r, &t->trained[i], t->values};
+        struct rounded *r = &t->out->all[i];
+        struct summing x = {.r = r, .x = &t->trained[i], .gradient = t->values, .rate = rate};
+        double squares = 0;
         TRY(rounded_read(r, s, p->tensors[r->tensor].grad, t->values, t->e));
         pool_run(t->engines[STUDENT]->pool, sum_share, &x);
+        for (int k = 0; k < 64; k++)
+            squares += x.squares[k];
+        t->trained[i].usual = sqrt(squares / (double)rounded_elements(r));
     }
     return 0;
 }
 
 // ---------------------------------------------------------------- a step
 
-static int turn(struct tuner *t, uint64_t number, double *kl, double *tokens) {
+static int turn(struct tuner *t, uint64_t number, float rate, double *kl, double *tokens) {
     struct session *source = t->engines[SOURCE]->session, *student = t->engines[STUDENT]->session;
     const struct program *p = t->plans[SOURCE].programs[0];
     const int from = plan_tensor(&t->plans[SOURCE], PLAN_EVAL, NAME_LOGITS);
@@ -237,7 +276,7 @@ static int turn(struct tuner *t, uint64_t number, double *kl, double *tokens) {
                        "damaged");
     *kl += results[RESULT_LOSS_SUM];
     *tokens += results[RESULT_TOKENS];
-    return add_gradients(t);
+    return add_gradients(t, rate * CODE_RATE / (float)t->turns);
 }
 
 // The sums of a step are of all its tokens' losses: dividing them would change nothing, because
@@ -265,6 +304,30 @@ static void put_number(const struct rounded *r, char *part, int64_t group, float
         memcpy(part + (size_t)group * sizeof half, &half, sizeof half);
 }
 
+struct rounding {
+    struct rounded *r;
+    const struct trained *x;
+};
+
+static void round_share(void *arg, int thread, int threads) {
+    const struct rounding *c = arg;
+    const struct rounded *r = c->r;
+    const int64_t cols = r->param.dims[1];
+    int64_t begin, end;
+    pool_share(r->param.dims[0], 1, thread, threads, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        uint8_t *to = (uint8_t *)r->bytes + r->parts.codes + (uint64_t)row * r->parts.row_bytes;
+        for (int64_t at = 0; at < cols; at += STORAGE_BLOCK) {
+            uint8_t codes[STORAGE_BLOCK];
+            for (int64_t j = 0; j < STORAGE_BLOCK; j++) {
+                const float code = rintf(c->x->fine[row * cols + at + j]);
+                codes[j] = (uint8_t)fminf(fmaxf(code, 0), 15);
+            }
+            storage_pack_block(codes, to + at / 2);
+        }
+    }
+}
+
 // A scale stays between a half of what it was and twice that: far more than tuning ever wants.
 static int put_matrix(struct tuner *t, struct rounded *r, const struct trained *x) {
     char *scales = (char *)r->bytes + r->parts.scales, *least = (char *)r->bytes + r->parts.minima;
@@ -273,6 +336,9 @@ static int put_matrix(struct tuner *t, struct rounded *r, const struct trained *
         if (minima(r))
             put_number(r, least, i, x->least[i] + x->offset[MINIMUM][i] * x->begin[i]);
     }
+    struct rounding codes = {r, x};
+    if (x->fine)
+        pool_run(t->engines[STUDENT]->pool, round_share, &codes);
     return rounded_put(r, t->engines[STUDENT]->session, t->values, t->e);
 }
 
@@ -289,7 +355,7 @@ static int step(struct tuner *t, uint64_t number, uint64_t steps, double *kl, do
             return err_set(t->e, ERR_STOPPED,
                            "stopped on request, after %" PRIu64 " of %" PRIu64 " steps of tuning",
                            number, steps);
-        TRY(turn(t, number * t->turns + i, kl, tokens));
+        TRY(turn(t, number * t->turns + i, rate, kl, tokens));
     }
     for (int i = 0; i < t->out->n; i++) {
         step_kind(&t->trained[i], SCALE, rate, number + 1);
