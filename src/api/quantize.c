@@ -139,9 +139,14 @@ static void say_data(void *arg, enum log_level level, const char *text) {
     call_say(&b->c->log, level, text);
 }
 
+static int stop_asked(void *arg) {
+    (void)arg;
+    return *stop_flag();
+}
+
 static struct score_listener listen_to(struct beside *b, const char *doing) {
     b->doing = doing;
-    return (struct score_listener){.data = {.arg = b, .say = say_data},
+    return (struct score_listener){.data = {.arg = b, .say = say_data, .stop = stop_asked},
                                    .arg = b,
                                    .progress = show_progress,
                                    .stop = stop_flag()};
@@ -292,7 +297,7 @@ static int choose_wider(struct beside *b, struct err *e) {
     const int n = sensitive_choose(&b->sensitive, b->found.kl.value, b->aim * b->limit, 1);
     size_t at = strlen(b->names);
     char text[200];
-    if (n == 0 || b->round + 1 >= ROUNDS)
+    if (n == 0 || n == b->sensitive.n || b->round + 1 >= ROUNDS)
         return refuse(b, e);
     for (int i = 0; i < n; i++) {
         const size_t bytes = strlen(b->sensitive.all[i].name) + 1;
@@ -430,7 +435,8 @@ static int quantize(struct call *c, const struct knobs *k, const struct haggle_q
                                     .out_dir = q->out_dir,
                                     .keep = q->keep,
                                     .wider = wants_auto(q) ? NULL : q->wider,
-                                    .listener = {&c->log, call_say}};
+                                    .listener = {&c->log, call_say},
+                                    .stop = stop_flag()};
     TRY(read_options(q, &how->how, e));
     if (strlen(q->source) >= sizeof b.knobs.model)
         return err_set(e, ERR_USAGE, "the path of the model is longer than %zu bytes",

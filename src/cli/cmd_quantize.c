@@ -90,5 +90,6 @@ int cmd_quantize(struct cli *c, struct haggle_error *e) {
     q.out_dir = c->args.words[1];
     c->args.n_words = 0; // the words are folders, not a recipe
     TRY(cli_config(c, e));
+    cli_catch_signals(true);
     return haggle_quantize(c->config, &q, &c->sink, e);
 }

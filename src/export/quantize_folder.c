@@ -303,6 +303,8 @@ static int put_all(struct quantizer *z, struct safetensors_writer *w) {
         struct model_param turned = p;
         if (!t)
             return z->e->code;
+        if (z->q->stop && *z->q->stop)
+            return err_set(z->e, ERR_STOPPED, "stopped on request; nothing is written");
         quantized_turn(&z->shape, &turned);
         if (!storage_layout(storage, turned.dims[0], turned.dims[1], &parts)) {
             TRY(copy_wide(z, w, t));

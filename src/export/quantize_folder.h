@@ -23,6 +23,7 @@
 #include "train/tuned.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 
 struct quantize_folder {
@@ -35,6 +36,7 @@ struct quantize_folder {
     const struct tuned *tuned;   // matrices whose bytes are chosen already; NULL: none
     struct pool *pool;
     struct checkpoint_listener listener;
+    const volatile sig_atomic_t *stop; // set: nothing is written; NULL: never
     // Called with the folder when it is written and read back, before it gets its name; NULL: not.
     int (*check)(void *arg, const char *dir, struct err *e);
     void *check_arg;

@@ -226,8 +226,8 @@ int score_open_divided(struct score *s, const struct knobs *k, double fraction,
                        const struct score_listener *l, struct err *e) {
     *s = (struct score){.knobs = *k};
     TRY(open_data(s, fraction, l, e));
-    s->windows = dataset_windows(s->data, SPLIT_VALIDATION);
-    s->stats = dataset_stats(s->data, SPLIT_VALIDATION);
+    s->windows = dataset_windows(s->data, fraction > 0 ? SPLIT_VALIDATION : SPLIT_TRAIN);
+    s->stats = dataset_stats(s->data, fraction > 0 ? SPLIT_VALIDATION : SPLIT_TRAIN);
     return 0;
 }
 

@@ -67,7 +67,7 @@ struct score_listener { // any member may be NULL
 int score_open(struct score *s, const struct knobs *k, const struct score_listener *l,
                struct err *e);
 // The same data divided by text (dataset.h, by_text): `fraction` of the records is the validation
-// split (0: none), the others are the training split. There are no units: it is for likeness.h and what
+// split, the others are the training split; 0: all are, and windows are those of training. There are no units: it is for likeness.h and what
 // calibrates.
 int score_open_divided(struct score *s, const struct knobs *k, double fraction,
                        const struct score_listener *l, struct err *e);
