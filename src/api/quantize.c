@@ -259,15 +259,17 @@ static int calibrate(struct beside *b, struct err *e) {
 
 // ---------------------------------------------------------------- beside the source
 
-// What is nearer to the source than this format, where something is.
-static const char *nearer(const struct quantize_options *o) {
+// What is nearer to the source than this, where something is.
+static const char *nearer(const struct quantize_options *o, char out[160]) {
     const struct storage s = o->storage;
     if (s.kind != STORAGE_INT4)
         return "";
-    return s.minima && s.group == 32 ? "--format int8 is nearer to the source. "
-           : s.minima || s.group > 32
-               ? "--group 32 --minima and --format int8 are nearer to the source. "
-               : "--minima and --format int8 are nearer to the source. ";
+    if (o->method == QUANTIZE_TUNED && s.group == 32 && s.minima)
+        return "--format int8 is nearer to the source. ";
+    snprintf(out, 160, "%s%s%s--format int8 are nearer to the source. ",
+             o->method != QUANTIZE_TUNED ? "--method tuned, " : "",
+             s.group > 32 ? "--group 32, " : "", s.minima ? "and " : "--minima and ");
+    return out;
 }
 
 static bool int4(const struct beside *b) {
@@ -275,7 +277,7 @@ static bool int4(const struct beside *b) {
 }
 
 static int refuse(struct beside *b, struct err *e) {
-    char names[400] = "";
+    char names[400] = "", text[160];
     size_t at = 0;
     const int n = sensitive_choose(&b->sensitive, b->found.kl.value, AIM * b->limit, 1);
     const int shown = n < 3 ? n : 3;
@@ -286,7 +288,7 @@ static int refuse(struct beside *b, struct err *e) {
                    "the divergence from the source is %.3g nats per token, over --kl %g, so "
                    "nothing was kept. %s%d of %d matrices would have to be wider, first of all "
                    "--%s %s%s%s",
-                   b->found.kl.value, b->limit, nearer(&b->how.how), n, b->sensitive.n,
+                   b->found.kl.value, b->limit, nearer(&b->how.how, text), n, b->sensitive.n,
                    int4(b) ? "wider" : "keep", names, n > shown ? ",..." : "",
                    b->q->data ? "; --wider auto chooses them"
                               : "; with --data FILE, --wider auto chooses them");

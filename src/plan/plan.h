@@ -92,6 +92,7 @@ struct plan_host {
     uint64_t saving;   // the buffer of a checkpoint that is being written
     uint64_t requests; // requests of a hybrid run, and the samples of their times
     uint64_t texts;    // texts that are generated, and what chooses and says their tokens
+    uint64_t tuning;   // codes, scales and their state while they are tuned (train/tuned.h)
 };
 
 // Floating-point operations of one training step in matrix products and attention. `model` counts
@@ -190,7 +191,7 @@ uint64_t plan_total_bytes(const struct plan *p);
 // On the host: plan_total_bytes.
 uint64_t plan_need_bytes(const struct plan *p, bool on_device);
 
-enum { PLAN_PARTS = CLASS_COUNT + 8 };
+enum { PLAN_PARTS = CLASS_COUNT + 9 };
 struct plan_part {
     const char *name;
     uint64_t bytes;

@@ -64,13 +64,44 @@ static int64_t turn_windows(const struct score *data) {
     return most > 1 ? most : 1;
 }
 
+// What tuning takes beside the two engines.
+static uint64_t host_bytes(const struct plan *p, const struct quantized *s, uint64_t logits) {
+    struct model_param param;
+    uint64_t sum = logits, largest = 0;
+    for (int64_t i = 0; model_param_at(&p->shape, i, &param); i++) {
+        const struct storage storage = quantized_as(s, &param);
+        struct storage_parts parts;
+        quantized_turn(&p->shape, &param);
+        if (!storage_layout(storage, param.dims[0], param.dims[1], &parts))
+            continue;
+        const uint64_t elements = (uint64_t)(param.dims[0] * param.dims[1]);
+        const uint64_t groups = (uint64_t)(param.dims[0] * parts.groups);
+        const uint64_t numbers = 2 + 4 * (storage.minima ? KINDS : MINIMUM); // struct trained
+        sum += parts.bytes + groups * numbers * sizeof(float);
+        sum += storage.kind == STORAGE_INT4 ? elements * sizeof(float) : 0;
+        largest = elements > largest ? elements : largest;
+    }
+    return sum + largest * sizeof(float);
+}
+
 static int open_engine(struct tuner *t, int which, const char *program) {
     struct knobs k = t->o->data->knobs;
     const struct plan_options o = {
         .knobs = &k, .programs = {program}, .real = DTYPE_F32, .keep_logits = which == SOURCE};
     const double hyper[HYPER_COUNT] = {[HYPER_LOSS_FACTOR] = 1};
     student_knobs(&k, turn_windows(t->o->data));
+    if (which == STUDENT && k.memory > 0) { // the budget is for both
+        const int64_t taken = (int64_t)plan_arena_bytes(&t->plans[SOURCE]);
+        k.memory = (int64_t)k.memory > taken ? k.memory - taken : 1;
+    }
     TRY(plan_make(&t->plans[which], &o, t->e));
+    if (which == STUDENT) {
+        const int logits = plan_tensor(&t->plans[SOURCE], PLAN_EVAL, NAME_LOGITS);
+        const uint64_t bytes = t->plans[SOURCE].programs[0]->tensors[logits].bytes;
+        plan_set_host(
+            &t->plans[which],
+            &(struct plan_host){.tuning = host_bytes(&t->plans[which], t->o->stored, bytes)});
+    }
     TRY(engine_start(&t->engines[which], NULL, &t->plans[which], t->e));
     return session_set_hyper(t->engines[which]->session, hyper, t->e);
 }
