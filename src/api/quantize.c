@@ -264,11 +264,9 @@ static const char *nearer(const struct quantize_options *o, char out[160]) {
     const struct storage s = o->storage;
     if (s.kind != STORAGE_INT4)
         return "";
-    if (o->method == QUANTIZE_TUNED && s.group == 32 && s.minima)
-        return "--format int8 is nearer to the source. ";
-    snprintf(out, 160, "%s%s%s--format int8 are nearer to the source. ",
+    snprintf(out, 160, "Nearer to the source: %s%s%s--format int8. ",
              o->method != QUANTIZE_TUNED ? "--method tuned, " : "",
-             s.group > 32 ? "--group 32, " : "", s.minima ? "and " : "--minima and ");
+             s.group > 32 ? "--group 32, " : "", s.minima ? "" : "--minima, ");
     return out;
 }
 
