@@ -21,9 +21,10 @@ enum {
 
 // Adam on scales and minima in units of what they began as: a step changes a scale by about RATE of
 // itself, and a minimum by eight times that part of a scale, so that both move a value alike.
-static const float RATE = 8e-3f, MINIMUM_RATE = 8, CODE_RATE = 0.5f, BETA1 = 0.9f, BETA2 = 0.99f;
+static const float RATE = 4e-3f, MINIMUM_RATE = 8, CODE_RATE = 1, MOVE_MOST = 4, BETA1 = 0.9f,
+                   BETA2 = 0.99f;
 // Of a matrix' root mean square gradient: a group that the text hardly uses is moved less.
-static const float EPSILON = 0.1f;
+static const float EPSILON = 0.5f;
 static const double WARMUP = 0.05; // of the steps
 
 // The trained numbers of a matrix, one of each kind per group.
@@ -228,16 +229,28 @@ static float code_of(const struct rounded *r, int64_t row, int64_t column) {
     return (float)(in < half ? pair & 15 : pair >> 4) - (r->storage.minima ? 0 : 8);
 }
 
-// Moves the fine codes of a group, straight through the rounding. Not beyond what rounds to the
-// first and the last code: from further away they would never come back.
-static double move_codes(struct summing *s, int64_t row, int64_t first, int64_t n, float scale) {
-    float *fine = s->x->fine + row * s->r->param.dims[1];
-    const float by = s->x->usual > 0 ? s->rate * scale / (float)s->x->usual : 0;
+// Moves the fine codes of a row, straight through the rounding. Gradients are taken in units of the
+// row's root mean square, or the matrix' where that is larger, and none counts for more than
+// MOVE_MOST of it: rows of tokens that the text uses often have gradients a hundred times the usual.
+// Not beyond what rounds to the first and the last code: from further away they would never come
+// back. Returns the sum of the squares.
+static double move_codes(struct summing *s, int64_t row) {
+    const struct rounded *r = s->r;
+    const int64_t cols = r->param.dims[1];
+    const float *scales = s->x->begin + row * r->parts.groups;
+    float *fine = s->x->fine + row * cols;
     double squares = 0;
-    for (int64_t j = first; j < first + n; j++) {
-        const float d = s->gradient[rounded_at(s->r, row, j)];
-        squares += (double)(d * scale) * (double)(d * scale);
-        fine[j] = fminf(fmaxf(fine[j] - by * d, -0.5f), 15.5f);
+    for (int64_t j = 0; j < cols; j++) {
+        const double d =
+            (double)(s->gradient[rounded_at(r, row, j)] * scales[j / r->storage.group]);
+        squares += d * d;
+    }
+    const double unit = fmax(sqrt(squares / (double)cols), s->x->usual);
+    const float by = s->x->usual > 0 ? (float)(1 / unit) : 0;
+    for (int64_t j = 0; j < cols && isfinite(by); j++) {
+        const float d = s->gradient[rounded_at(r, row, j)] * scales[j / r->storage.group] * by;
+        const float move = s->rate * fminf(fmaxf(d, -MOVE_MOST), MOVE_MOST);
+        fine[j] = fminf(fmaxf(fine[j] - move, -0.5f), 15.5f);
     }
     return squares;
 }
@@ -252,7 +265,7 @@ static void sum_share(void *arg, int thread, int threads) {
     if (thread >= used)
         return;
     pool_share(r->param.dims[0], 1, thread, used, &begin, &end);
-    for (int64_t row = begin; row < end; row++)
+    for (int64_t row = begin; row < end; row++) {
         for (int64_t g = 0; g < r->parts.groups; g++) {
             const int64_t index = row * r->parts.groups + g;
             float by_code = 0, all = 0;
@@ -265,9 +278,10 @@ static void sum_share(void *arg, int thread, int threads) {
             s->x->sum[SCALE][index] += by_code * s->x->begin[index];
             if (minima(r))
                 s->x->sum[MINIMUM][index] += all * s->x->begin[index];
-            if (s->x->fine)
-                s->squares[thread] += move_codes(s, row, g * group, group, s->x->begin[index]);
         }
+        if (s->x->fine)
+            s->squares[thread] += move_codes(s, row);
+    }
 }
 
 static int add_gradients(struct tuner *t, float rate) {
