@@ -387,11 +387,16 @@ struct haggle_quantize {
     const char *format;  // "int8", "int4"
     int64_t group;       // of int4: elements of a row that share a scale: 32, 64, 128; 0: 32
     bool minima;         // of int4: groups also have a minimum
-    const char *method;  // "rtn"; NULL: rtn
+    const char *method;  // "rtn", "awq", "tuned"; NULL: rtn
+    const char *data;    // text that awq and tuned calibrate on; NULL: none
+    int64_t tokens;      // of data that they read; 0: 65536 for awq, 262144 for tuned
+    const char *wider;   // matrices that are int8 in an int4 folder; "auto": those that it takes
+                         // to come below kl; NULL: none
     const char *keep;    // matrices that stay as they are: names or parts of names, by commas
     bool best;           // of a run's folder the checkpoint of the best validation, not the newest
-    const char *eval;    // data on which the result is compared with its source; NULL: it is not
-    double kl;           // with eval, refuse a larger divergence; 0: 0.005 for int8, 0.1 for int4
+    const char *eval;    // data on which the result is compared with its source; NULL: on a fifth
+                         // of the records of data, which calibration does not see; or not at all
+    double kl;           // with either, refuse a larger divergence; 0: 0.005 for int8, 0.1 for int4
 };
 
 // Writes the folder again with its matrices as small integers and scales, and reads it back. Prints

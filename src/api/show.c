@@ -1,7 +1,8 @@
 // show.c - haggle_show: prints the plan of a run without running it.
 #include "api/api.h"
 
-#include "report/plan_print.h"
+#include "api/talk.h"
+#include "report/generation_print.h"
 #include "serve/requests.h"
 #include "train/buffers.h"
 
@@ -55,7 +56,7 @@ static void check(struct show_call *s) {
     c->room = s->engine->room;
     if (asked)
         return;
-    log_put(&s->call->log, LOG_WARN, "haggle train would refuse this here: %s", s->refusal.text);
+    log_put(&s->call->log, LOG_WARN, "this would be refused here: %s", s->refusal.text);
     err_clear(&s->refusal);
     const struct mem_left host = mem_left(0);
     if (!c->on_device)
@@ -122,6 +123,65 @@ static int show(struct show_call *s, const struct knobs *k, enum plan_detail det
     return e->code;
 }
 
+// ---------------------------------------------------------------- a quantized folder
+
+enum { SHOWN_CONTEXT = 4096 }; // tokens of a text, unless seq says otherwise or the model has fewer
+
+static int is_quantized(const struct knobs *k, bool *out, struct err *e) {
+    struct model_shape shape;
+    struct quantized stored;
+    bool folder;
+    *out = false;
+    TRY(model_shape_open(&shape, k->model, &folder, e));
+    if (!folder)
+        return 0;
+    TRY(quantized_read(&stored, k->model, &shape, e));
+    *out = quantized_any(&stored);
+    quantized_free(&stored);
+    return 0;
+}
+
+// It has no step, so the plan of making a text is shown.
+static int show_generation(struct show_call *s, const struct knobs *given, enum plan_detail detail,
+                           int rank, struct err *e) {
+    struct knobs k = *given;
+    struct model_shape shape;
+    bool folder;
+    struct call *c = s->call;
+    if (rank != 0 || knobs_world(&k) > 1)
+        return err_set(e, ERR_USAGE,
+                       "model=%.300s is quantized, and ranks do not share one; accepted: the plan "
+                       "of one process",
+                       k.model);
+    TRY(model_shape_open(&shape, k.model, &folder, e));
+    if (k.by[KNOB_seq] == SET_BY_DEFAULT)
+        k.seq = SHOWN_CONTEXT;
+    if (k.seq > model_shape_longest(&shape))
+        k.seq = model_shape_longest(&shape);
+    const struct plan_options o = {.knobs = &k,
+                                   .programs = {PLAN_EXTEND},
+                                   .extend = {.sequences = 1,
+                                              .context = k.seq,
+                                              .rows = k.seq < TALK_CHUNK ? k.seq : TALK_CHUNK},
+                                   .real = DTYPE_F32};
+    TRY(plan_make(&s->plan, &o, e));
+    TRY(engine_open(&s->engine, NULL, e));
+    check(s);
+    if (c->out)
+        TRY(generation_print(&s->plan, &s->view.check, detail, c->out, e));
+    if (call_json_begin(c, "show", &s->plan.knobs)) {
+        plan_put_model_json(&s->plan, &c->json);
+        generation_put_json(&s->plan, &s->view.check, &c->json);
+        if (s->refusal.code != 0)
+            call_json_error(&c->json, s->refusal.code, s->refusal.text);
+        json_put_object_end(&c->json);
+    }
+    if (s->refusal.code == 0)
+        return 0;
+    *e = s->refusal;
+    return e->code;
+}
+
 int haggle_show(const struct haggle_config *config, enum haggle_detail detail, int rank,
                 const struct haggle_sink *sink, struct haggle_error *e) {
     struct call c;
@@ -129,8 +189,12 @@ int haggle_show(const struct haggle_config *config, enum haggle_detail detail, i
     call_begin(&c, sink);
     struct knobs k = config->knobs;
     int rc = call_find_model(&c, &k, &c.err);
+    bool quantized = false;
     if (rc == 0)
-        rc = show(&s, &k, (enum plan_detail)detail, rank, &c.err);
+        rc = is_quantized(&k, &quantized, &c.err);
+    if (rc == 0)
+        rc = quantized ? show_generation(&s, &k, (enum plan_detail)detail, rank, &c.err)
+                       : show(&s, &k, (enum plan_detail)detail, rank, &c.err);
     predictor_close(s.view.predictor);
     engine_close(s.engine);
     requests_close(s.requests);

@@ -77,7 +77,7 @@ static int open_data(struct dataset *d, const struct dataset_options *o, struct 
 
 int dataset_open(struct dataset **out, const struct dataset_options *o, struct err *e) {
     *out = NULL;
-    if (o->whole &&
+    if ((o->whole || o->by_text) &&
         (o->paths == NULL || o->paths[0] == '\0' || strcmp(o->paths, DATASET_SYNTHETIC) == 0))
         return err_set(e, ERR_USAGE,
                        "the built-in corpus has no end and no files; accepted: a .txt, a .jsonl or "

@@ -58,6 +58,9 @@ struct dataset_options {
     // Nothing trains: all of `paths` is the validation split, and with data.long=auto every record
     // is cut to one piece. Not for the built-in corpus.
     bool whole;
+    // Records are divided by their tokens and not by draws: equal ones are on one side, in whatever
+    // files and order.
+    bool by_text;
     enum render_shape shape;
     enum data_pack pack;
     enum data_long long_;
@@ -83,6 +86,10 @@ int dataset_open_whole(struct dataset **out, const struct knobs *k, const char *
 // begin and end. Close the renderer first. vocab: the number of ids the model has.
 int dataset_open_renderer(struct tokenizer **t, struct renderer **r, const struct knobs *k,
                           const char *model_dir, int64_t vocab, struct err *e);
+// The same with options.by_text: a share of the records is the validation split.
+int dataset_open_divided(struct dataset **out, const struct knobs *k, double validation_fraction,
+                         const char *model_dir, int64_t vocab,
+                         const struct shard_listener *listener, struct err *e);
 void dataset_close(struct dataset *d);
 
 int64_t dataset_seq(const struct dataset *d);
@@ -153,6 +160,10 @@ const struct shard *dataset_file_shard(const struct dataset *d, size_t i);
 double dataset_file_share(const struct dataset *d, size_t i);   // share of its pool in training
 bool dataset_file_validates(const struct dataset *d, size_t i); // comes from validation_paths
 enum data_pack dataset_pack_mode(const struct dataset *d, size_t file); // auto is resolved
+// Whether a record of `a` has the tokens of a record of `b`, both read by the same tokenizer. Plain
+// texts are not compared. *file and *document of `b`: the first one; false: there is none.
+int dataset_shared(const struct dataset *a, const struct dataset *b, bool *found, size_t *file,
+                   uint64_t *document, struct err *e);
 // Sums over the pools of a split.
 struct pack_stats dataset_stats(const struct dataset *d, enum dataset_split split);
 // The stats and windows that another way of packing the training split would give.

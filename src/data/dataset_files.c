@@ -169,24 +169,39 @@ struct draws {
     uint64_t stream;
     size_t useful, drawn; // records with a target; how many of these are drawn for validation
     size_t least_at, most_at;
+    double least, most;
 };
+
+// A number in [0, 1). By text, it is the same for records with the same tokens.
+static double draw_of(const struct dataset *d, const struct draws *w, const struct pack_span *x,
+                      size_t i) {
+    return d->by_text
+               ? (double)(dataset_record_hash(&d->sources[x->shard].shard, x->at, x->columns + 1) >>
+                          11) *
+                     0x1p-53
+               : rng_uniform(d->seed, w->stream, i);
+}
 
 static int draw_records(const struct dataset *d, const struct pool *p, const struct spans *s,
                         struct draws *out, struct err *e) {
-    double least = 2, most = -1;
-    *out = (struct draws){.stream = SPLIT_STREAM + (uint64_t)(p - d->pools)};
+    *out =
+        (struct draws){.stream = SPLIT_STREAM + (uint64_t)(p - d->pools), .least = 2, .most = -1};
     for (size_t i = 0; i < s->n; i++) {
         const struct pack_span *x = &s->all[i];
         if (!is_record(d, x) || trained_of(d, x->shard, x->at, x->columns) == 0)
             continue;
-        const double draw = rng_uniform(d->seed, out->stream, i);
+        const double draw = draw_of(d, out, x, i);
         out->useful++;
         out->drawn += draw < d->validation_fraction;
-        if (draw < least)
-            least = draw, out->least_at = i;
-        if (draw > most)
-            most = draw, out->most_at = i;
+        if (draw < out->least)
+            out->least = draw, out->least_at = i;
+        if (draw > out->most)
+            out->most = draw, out->most_at = i;
     }
+    if (d->by_text && out->useful > 0 && out->least == out->most)
+        return err_set(e, ERR_USAGE,
+                       "%s: all its records are equal, so none can be kept apart; give more data",
+                       name_of(d, p));
     if (d->validation_fraction > 0 && out->useful == 1)
         return err_set(e, ERR_USAGE,
                        "%s: has 1 document to train on, too few to keep one for validation; give "
@@ -195,11 +210,17 @@ static int draw_records(const struct dataset *d, const struct pool *p, const str
     return 0;
 }
 
-static bool validates(const struct dataset *d, const struct draws *w, size_t i) {
-    if (d->validation_fraction == 0 || (w->drawn == w->useful && i == w->most_at))
+static bool validates(const struct dataset *d, const struct draws *w, const struct spans *s,
+                      size_t i) {
+    const double fraction = d->validation_fraction;
+    if (fraction == 0)
         return false;
-    return rng_uniform(d->seed, w->stream, i) < d->validation_fraction ||
-           (w->drawn == 0 && i == w->least_at);
+    const double draw = draw_of(d, w, &s->all[i], i);
+    // By text, equal records have equal draws, and stay together.
+    if (w->drawn == w->useful && (i == w->most_at || (d->by_text && draw == w->most)))
+        return false;
+    return draw < fraction ||
+           (w->drawn == 0 && (i == w->least_at || (d->by_text && draw == w->least)));
 }
 
 // Clips a span with the columns [at, at + columns) to [begin, end). False: nothing is left.
@@ -230,7 +251,7 @@ static int split_pool(const struct dataset *d, const struct pool *p, enum datase
         struct pack_span x = s->all[i];
         const uint64_t first = at;
         if (is_record(d, &x)) {
-            if (validates(d, &draws, i) == (split == SPLIT_VALIDATION))
+            if (validates(d, &draws, s, i) == (split == SPLIT_VALIDATION))
                 s->all[n++] = x;
             continue;
         }
@@ -369,6 +390,7 @@ int dataset_open_files(struct dataset *d, const struct dataset_options *o, bool 
                        struct err *e) {
     d->long_ = o->long_;
     d->whole = o->whole;
+    d->by_text = o->by_text;
     d->validation_fraction = o->validation_fraction;
     d->pad_id = renderer_end_of_text(d->renderer);
     const bool own =

@@ -27,6 +27,7 @@ struct dataset {
     uint64_t seq;
     double validation_fraction;
     bool whole; // nothing trains: every pool is validation data
+    bool by_text;
     enum data_long long_;
     // Files
     struct source *sources;
@@ -53,5 +54,7 @@ struct dataset {
 int dataset_open_files(struct dataset *d, const struct dataset_options *o, bool corpus,
                        struct err *e);
 void dataset_close_files(struct dataset *d);
+// Of a record's tokens and of which of them are trained (dataset_records.c).
+uint64_t dataset_record_hash(const struct shard *s, uint64_t at, uint64_t tokens);
 
 #endif

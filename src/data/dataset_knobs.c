@@ -155,9 +155,12 @@ int dataset_open_renderer(struct tokenizer **t, struct renderer **r, const struc
     return rc;
 }
 
+enum reading { AS_TRAINING, WHOLE, DIVIDED };
+
+// fraction: of the validation split.
 static int open_with(struct dataset **out, const struct knobs *k, const char *model_dir,
-                     int64_t vocab, bool whole, const struct shard_listener *listener,
-                     struct err *e) {
+                     int64_t vocab, enum reading how, double fraction,
+                     const struct shard_listener *listener, struct err *e) {
     char file[PATH_MAX], dir[PATH_MAX], cache[PATH_MAX];
     struct tokenizer *t = NULL;
     struct renderer *r = NULL;
@@ -165,9 +168,10 @@ static int open_with(struct dataset **out, const struct knobs *k, const char *mo
     struct dataset_options o = {.paths = k->data_path,
                                 .seed = (uint64_t)k->seed,
                                 .seq = k->seq,
-                                .validation_fraction = k->data_val,
-                                .validation_paths = k->data_val_path,
-                                .whole = whole,
+                                .validation_fraction = fraction,
+                                .validation_paths = how == DIVIDED ? NULL : k->data_val_path,
+                                .whole = how == WHOLE,
+                                .by_text = how == DIVIDED,
                                 .shape = (enum render_shape)k->data_shape,
                                 .pack = k->data_pack,
                                 .long_ = k->data_long,
@@ -198,10 +202,16 @@ static int open_with(struct dataset **out, const struct knobs *k, const char *mo
 
 int dataset_open_knobs(struct dataset **out, const struct knobs *k, const char *model_dir,
                        int64_t vocab, const struct shard_listener *listener, struct err *e) {
-    return open_with(out, k, model_dir, vocab, false, listener, e);
+    return open_with(out, k, model_dir, vocab, AS_TRAINING, k->data_val, listener, e);
 }
 
 int dataset_open_whole(struct dataset **out, const struct knobs *k, const char *model_dir,
                        int64_t vocab, const struct shard_listener *listener, struct err *e) {
-    return open_with(out, k, model_dir, vocab, true, listener, e);
+    return open_with(out, k, model_dir, vocab, WHOLE, k->data_val, listener, e);
+}
+
+int dataset_open_divided(struct dataset **out, const struct knobs *k, double validation_fraction,
+                         const char *model_dir, int64_t vocab,
+                         const struct shard_listener *listener, struct err *e) {
+    return open_with(out, k, model_dir, vocab, DIVIDED, validation_fraction, listener, e);
 }

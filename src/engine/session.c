@@ -8,9 +8,13 @@ int session_run(struct session *s, const char *program, exec_feed_fn *feed, void
 
 // ---------------------------------------------------------------- inputs and results
 
-// Inputs and results persist: PLAN_TRAIN and PLAN_EVAL share them.
+// Inputs and results persist: the programs of a plan share them.
 static const char *trains_or_evaluates(const struct session *s) {
-    return plan_find(s->plan, PLAN_TRAIN) >= 0 ? PLAN_TRAIN : PLAN_EVAL;
+    static const char *const names[] = {PLAN_TRAIN, PLAN_GRADIENTS, PLAN_POWERS};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (plan_find(s->plan, names[i]) >= 0)
+            return names[i];
+    return PLAN_EVAL;
 }
 
 static int read_doubles(struct session *s, const char *program, const char *name, double *out,

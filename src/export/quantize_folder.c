@@ -23,65 +23,70 @@ struct quantizer {
     void *matrix;       // one quantized matrix
     float *rows;        // some rows of it as they were; of a matrix [in, out] all of them
     float *turned;      // some rows of such a matrix
+    float *row;         // one row of quantized values
     struct quantize_error sum;
     struct err *e;
 };
 
 // ---------------------------------------------------------------- planning
 
-static bool kept(const struct quantizer *z, const char *name) {
-    return z->q->keep && z->q->keep[0] != '\0' && chosen_lists(z->q->keep, name);
+static bool lists(const char *list, const char *name) {
+    return list && list[0] != '\0' && chosen_lists(list, name);
 }
 
 // Every name in the list stands for at least one matrix.
-static int check_keep(const struct quantizer *z) {
-    const char *list = z->q->keep;
+static int check_list(const struct model_shape *shape, const char *flag, const char *list,
+                      struct err *e) {
     while (list && *list) {
         const size_t n = strcspn(list, ",");
         char name[160];
         struct model_param p;
         bool found = false;
         snprintf(name, sizeof name, "%.*s", (int)(n < 159 ? n : 159), list);
-        for (int64_t i = 0; !found && model_param_at(&z->shape, i, &p); i++)
+        for (int64_t i = 0; !found && model_param_at(shape, i, &p); i++)
             found = quantized_can(&p) && chosen_lists(name, p.name);
         if (!found)
-            return err_set(
-                z->e, ERR_USAGE,
-                "--keep: '%s' names no matrix of %s; accepted: names of weights or parts "
-                "of them between dots, like lm_head, down_proj, layers.0",
-                name, z->shape.name);
+            return err_set(e, ERR_USAGE,
+                           "--%s: '%s' names no matrix of %s; accepted: names of weights or parts "
+                           "of them between dots, like lm_head, down_proj, layers.0",
+                           flag, name, shape->name);
         list += n + (list[n] == ',');
     }
     return 0;
 }
 
-// Matrices that are kept, and those whose rows are no whole groups: they become int8.
-static int choose(struct quantizer *z) {
+int quantize_choose(const struct quantize_folder *q, const struct model_shape *shape,
+                    struct quantized *out, int64_t *matrices, struct err *e) {
+    const struct storage int8 = {.kind = STORAGE_INT8};
     struct model_param p;
-    struct quantized *s = &z->out->stored;
-    s->storage = z->q->how.storage;
-    for (int64_t i = 0; model_param_at(&z->shape, i, &p); i++) {
+    *out = (struct quantized){.storage = q->how.storage};
+    *matrices = 0;
+    TRY(check_list(shape, "keep", q->keep, e));
+    TRY(check_list(shape, "wider", q->wider, e));
+    for (int64_t i = 0; model_param_at(shape, i, &p); i++) {
         if (!quantized_can(&p))
             continue;
-        quantized_turn(&z->shape, &p);
-        if (kept(z, p.name))
-            TRY(quantized_add(s, p.name, (struct storage){0}, z->e));
-        else if (!storage_takes(s->storage, p.dims[1]))
-            TRY(quantized_add(s, p.name, (struct storage){.kind = STORAGE_INT8}, z->e));
+        quantized_turn(shape, &p);
+        if (lists(q->keep, p.name))
+            TRY(quantized_add(out, p.name, (struct storage){0}, e));
+        else if (!storage_takes(out->storage, p.dims[1]) || lists(q->wider, p.name))
+            TRY(quantized_add(out, p.name, int8, e));
         else
-            z->out->matrices++;
+            ++*matrices;
     }
-    return z->out->matrices > 0
+    return *matrices > 0
                ? 0
-               : err_set(z->e, ERR_USAGE,
-                         "no matrix is left to quantize in this format: --keep names it, or its "
-                         "rows are no whole groups; choose a smaller --group, or --format int8");
+               : err_set(e, ERR_USAGE,
+                         "no matrix is left to quantize in this format: --keep or --wider names "
+                         "it, or its rows are no whole groups; choose a smaller --group, or "
+                         "--format int8");
 }
 
 // Bytes before and after, and what is needed to hold a matrix.
-static int measure(struct quantizer *z, uint64_t *matrix, uint64_t *rows, uint64_t *turned) {
+static int measure(struct quantizer *z, uint64_t *matrix, uint64_t *rows, uint64_t *turned,
+                   uint64_t *row) {
     struct model_param p;
-    *matrix = *rows = *turned = 0;
+    *matrix = *rows = *turned = *row = 0;
     for (int64_t i = 0; model_param_at(&z->shape, i, &p); i++) {
         const struct safetensors_entry *t = weights_find_param(z->weights, &z->shape, &p, z->e);
         if (!t)
@@ -100,6 +105,7 @@ static int measure(struct quantizer *z, uint64_t *matrix, uint64_t *rows, uint64
         const int64_t block = BLOCK_ELEMENTS > p.dims[1] ? BLOCK_ELEMENTS : p.dims[1];
         const uint64_t need = (uint64_t)(whole && t->elements > block ? t->elements : block);
         z->out->bytes_after += parts.codes_bytes + parts.scales_bytes + parts.minima_bytes;
+        *row = (uint64_t)p.dims[1] > *row ? (uint64_t)p.dims[1] : *row;
         *matrix = parts.bytes > *matrix ? parts.bytes : *matrix;
         *rows = need > *rows ? need : *rows;
         *turned = (uint64_t)block > *turned ? (uint64_t)block : *turned;
@@ -108,7 +114,7 @@ static int measure(struct quantizer *z, uint64_t *matrix, uint64_t *rows, uint64
 }
 
 static int prepare(struct quantizer *z) {
-    uint64_t matrix, rows, turned;
+    uint64_t matrix, rows, turned, row;
     bool is_dir = false;
     struct quantized already;
     TRY(export_check_target(z->q->out_dir, z->out->out_dir, z->e));
@@ -125,13 +131,13 @@ static int prepare(struct quantizer *z) {
                        z->q->source);
     TRY(weights_open(&z->weights, z->q->source, z->e));
     TRY(weights_refuse_extra(z->weights, &z->shape, NULL, z->e));
-    TRY(check_keep(z));
-    TRY(choose(z));
-    TRY(measure(z, &matrix, &rows, &turned));
+    TRY(quantize_choose(z->q, &z->shape, &z->out->stored, &z->out->matrices, z->e));
+    TRY(measure(z, &matrix, &rows, &turned, &row));
     z->matrix = malloc(matrix + 1);
     z->rows = malloc(rows * sizeof *z->rows);
+    z->row = malloc((row + 1) * sizeof *z->row);
     z->turned = z->shape.in_out_weights ? malloc(turned * sizeof *z->turned) : NULL;
-    if (!z->matrix || !z->rows || (z->shape.in_out_weights && !z->turned))
+    if (!z->matrix || !z->rows || !z->row || (z->shape.in_out_weights && !z->turned))
         return err_set(z->e, ERR_MEMORY, "no memory to hold the largest matrix");
     return export_check_space(z->out->out_dir, z->out->bytes_after + SMALL_FILES_BYTES, z->e);
 }
@@ -193,10 +199,27 @@ static int read_rows(struct quantizer *z, const struct safetensors_entry *t,
     return 0;
 }
 
+// What the tuned bytes have changed.
+static void compare_rows(const struct rounding *r, struct storage storage, const void *chosen,
+                         float *row, struct quantize_error *sum) {
+    for (int64_t i = 0; i < r->n; i++) {
+        const float *x = r->rows + i * r->cols;
+        storage_read_row(storage, r->parts, chosen, r->first + i, 0, r->cols, row);
+        for (int64_t j = 0; j < r->cols; j++) {
+            const double off = (double)x[j] - (double)row[j];
+            sum->error += off * off;
+            sum->power += (double)x[j] * (double)x[j];
+        }
+    }
+}
+
 static int round_matrix(struct quantizer *z, const struct safetensors_entry *t,
                         const struct model_param *param, struct storage storage,
                         const struct storage_parts *parts, const struct model_param *turned) {
-    const struct quantize_options how = {.method = z->q->how.method, .storage = storage};
+    const struct quantize_options how = {.method = z->q->how.method,
+                                         .storage = storage,
+                                         .power = powers_find(z->q->powers, param->name)};
+    const void *chosen = tuned_bytes(z->q->tuned, param->name, storage);
     const bool table = param->role == ROLE_WTE || param->role == ROLE_HEAD_W;
     const bool whole = z->shape.in_out_weights && !table;
     const int64_t rows = turned->dims[0], cols = turned->dims[1];
@@ -211,9 +234,13 @@ static int round_matrix(struct quantizer *z, const struct safetensors_entry *t,
                              .n = rows - first < block ? rows - first : block,
                              .matrix = z->matrix};
         TRY(read_rows(z, t, turned, whole, first, r.n, &r.rows));
-        if (round_block(z, &r, &sum) != 0)
+        if (chosen)
+            compare_rows(&r, storage, chosen, z->row, &sum);
+        else if (round_block(z, &r, &sum) != 0)
             return err_context(z->e, "'%s'", param->name);
     }
+    if (chosen)
+        memcpy(z->matrix, chosen, parts->bytes);
     const double relative = sum.power > 0 ? sqrt(sum.error / sum.power) : 0;
     if (relative > z->out->worst_error || z->out->worst[0] == '\0') {
         z->out->worst_error = relative;
@@ -276,6 +303,8 @@ static int put_all(struct quantizer *z, struct safetensors_writer *w) {
         struct model_param turned = p;
         if (!t)
             return z->e->code;
+        if (z->q->stop && *z->q->stop)
+            return err_set(z->e, ERR_STOPPED, "stopped on request; nothing is written");
         quantized_turn(&z->shape, &turned);
         if (!storage_layout(storage, turned.dims[0], turned.dims[1], &parts)) {
             TRY(copy_wide(z, w, t));
@@ -378,7 +407,7 @@ static int write_folder(struct quantizer *z) {
 int quantize_folder(const struct quantize_folder *q, struct quantize_summary *out, struct err *e) {
     struct quantizer z = {.q = q, .out = out, .e = e};
     int fd = -1;
-    *out = (struct quantize_summary){.how = q->how};
+    *out = (struct quantize_summary){.how = q->how, .wider = q->wider};
     int rc = prepare(&z);
     if (rc == 0)
         rc = export_open_folder(out->out_dir, &q->listener, z.dir, &fd, e);
@@ -389,6 +418,7 @@ int quantize_folder(const struct quantize_folder *q, struct quantize_summary *ou
     weights_close(z.weights);
     free(z.matrix);
     free(z.rows);
+    free(z.row);
     free(z.turned);
     return rc;
 }

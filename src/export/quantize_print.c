@@ -2,6 +2,7 @@
 #include "export/quantize_folder.h"
 
 #include "base/text.h"
+#include "model/chosen.h"
 
 #include <inttypes.h>
 
@@ -16,9 +17,13 @@ void quantize_print(const struct quantize_summary *s, FILE *f) {
     fprintf(f, "  error          %.2f %% of the weights' size; largest in %s: %.2f %%\n",
             100 * s->error, s->worst, 100 * s->worst_error);
     for (size_t i = 0; i < s->stored.n_others; i++) {
-        const bool wide = storage_plain(s->stored.others[i].storage);
-        fprintf(f, "  %-14s %s%s\n", wide ? "wide" : "int8", s->stored.others[i].name,
-                wide ? ", as asked for" : ": its rows are no whole groups");
+        const struct quantized_other *o = &s->stored.others[i];
+        const bool wide = storage_plain(o->storage),
+                   listed = s->wider && s->wider[0] && chosen_lists(s->wider, o->name);
+        fprintf(f, "  %-14s %s%s\n", wide ? "wide" : "int8", o->name,
+                wide     ? ", as asked for"
+                : listed ? ", as asked for by --wider"
+                         : ": its rows are no whole groups");
     }
 }
 

@@ -96,13 +96,83 @@ static int round_group(const float *x, int n, bool minima, uint8_t *best_codes, 
     return 0;
 }
 
+// ---------------------------------------------------------------- by activations
+
+// The error of a group as the output of the product sees it: each column counts by the power of
+// what it is multiplied with, so the columns of large activations are kept nearest.
+static double weighted(const float *x, const float *power, const uint8_t *codes, int n,
+                       struct way w) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        const double off = (double)x[i] - ((double)codes[i] * (double)w.scale + (double)w.least);
+        sum += (double)power[i] * off * off;
+    }
+    return sum;
+}
+
+// The scale, and the minimum where there is one, with the smallest weighted error for these codes.
+static struct way fit(const float *x, const float *power, const uint8_t *codes, int n, bool minima,
+                      struct way was) {
+    double p = 0, c = 0, cc = 0, v = 0, cv = 0;
+    for (int i = 0; i < n; i++) {
+        const double code = (double)codes[i] - (minima ? 0 : 8), w = (double)power[i];
+        p += w, c += w * code, cc += w * code * code;
+        v += w * (double)x[i], cv += w * code * (double)x[i];
+    }
+    const double det = minima ? p * cc - c * c : cc;
+    const double scale = (minima ? p * cv - c * v : cv) / det;
+    if (!(det > 0) || !(scale > 0) || !(scale < (double)HALF_MOST))
+        return was;
+    const float half = as_half((float)scale);
+    const float least = minima ? as_half((float)((v - (double)half * c) / p)) : -8 * half;
+    return isfinite(least) ? (struct way){half, least} : was;
+}
+
+enum { FIT_ROUNDS = 4 };
+
+static int choose_group(const float *x, const float *power, int n, bool minima, uint8_t *best_codes,
+                        struct way *best, struct quantize_error *sum) {
+    float low = x[0], high = x[0];
+    double least_error = INFINITY;
+    for (int i = 0; i < n; i++) {
+        low = fminf(low, x[i]), high = fmaxf(high, x[i]);
+        sum->power += (double)x[i] * (double)x[i];
+    }
+    const float largest = fmaxf(-low, high);
+    if (largest > HALF_MOST)
+        return ERR_NUMERIC;
+    for (int i = 0; i < (minima ? RANGED_WAYS : SYMMETRIC_WAYS); i++) {
+        struct way w = minima ? ranged(low, high, i) : symmetric(largest, i);
+        for (int round = 0; round < FIT_ROUNDS; round++) {
+            uint8_t codes[GROUP_MOST];
+            try_way(x, n, w, codes);
+            const double error = weighted(x, power, codes, n, w);
+            if (error < least_error) {
+                least_error = error;
+                *best = w;
+                memcpy(best_codes, codes, (size_t)n);
+            }
+            w = fit(x, power, codes, n, minima, w);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        const double off =
+            (double)x[i] - ((double)best_codes[i] * (double)best->scale + (double)best->least);
+        sum->error += off * off;
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- a row
+
 static void put_half(void *matrix, uint64_t part, int64_t index, float x) {
     const uint16_t bits = dtype_f32_to_f16(x);
     memcpy((char *)matrix + part + (uint64_t)index * sizeof bits, &bits, sizeof bits);
 }
 
+// power: of what each column is multiplied with; NULL: every column counts the same.
 static int round_int4(const struct quantize_options *o, const struct storage_parts *parts,
-                      const float *x, int64_t cols, int64_t row, void *matrix,
+                      const float *power, const float *x, int64_t cols, int64_t row, void *matrix,
                       struct quantize_error *sum) {
     const int group = o->storage.group;
     uint8_t *codes = (uint8_t *)matrix + parts->codes + (uint64_t)row * parts->row_bytes;
@@ -110,7 +180,8 @@ static int round_int4(const struct quantize_options *o, const struct storage_par
         const int64_t index = row * parts->groups + at / group;
         uint8_t own[GROUP_MOST];
         struct way way = {0};
-        TRY(round_group(x + at, group, o->storage.minima, own, &way, sum));
+        TRY(power ? choose_group(x + at, power + at, group, o->storage.minima, own, &way, sum)
+                  : round_group(x + at, group, o->storage.minima, own, &way, sum));
         for (int b = 0; b < group; b += STORAGE_BLOCK)
             storage_pack_block(own + b, codes + (at + b) / 2);
         put_half(matrix, parts->scales, index, way.scale);
@@ -120,24 +191,73 @@ static int round_int4(const struct quantize_options *o, const struct storage_par
     return 0;
 }
 
+// Scales of a whole row that cut off more and more of its largest values.
+enum { ROW_WAYS = 12 };
+
+static int choose_int8(const float *x, const float *power, int64_t n, int8_t *codes, float *scale,
+                       struct quantize_error *sum) {
+    struct quantize_error plain = {0};
+    TRY(round_int8(x, n, codes, scale, &plain));
+    const float most = *scale;
+    double least_error = INFINITY;
+    float best = most;
+    for (int way = 0; way < ROW_WAYS && most > 0 && isfinite(1 / most); way++) {
+        const float s = most * (1 - 0.02f * (float)way);
+        double error = 0;
+        for (int64_t i = 0; i < n; i++) {
+            const int code = nearest(x[i] / s, -STORAGE_INT8_MOST, STORAGE_INT8_MOST);
+            const double off = (double)x[i] - (double)code * (double)s;
+            error += (double)power[i] * off * off;
+        }
+        if (error < least_error)
+            least_error = error, best = s;
+    }
+    *scale = best;
+    for (int64_t i = 0; i < n; i++) {
+        if (best != most)
+            codes[i] = (int8_t)nearest(x[i] / best, -STORAGE_INT8_MOST, STORAGE_INT8_MOST);
+        const double off = (double)x[i] - (double)codes[i] * (double)best;
+        sum->error += off * off;
+    }
+    sum->power += plain.power;
+    return 0;
+}
+
 // ---------------------------------------------------------------- methods
+
+static int round_row(const struct quantize_options *o, const struct storage_parts *parts,
+                     const float *power, int64_t cols, const float *x, int64_t row, void *matrix,
+                     struct quantize_error *sum) {
+    if (o->storage.kind == STORAGE_INT4)
+        return round_int4(o, parts, power, x, cols, row, matrix, sum);
+    float scale;
+    int8_t *codes = (int8_t *)matrix + parts->codes + (uint64_t)row * parts->row_bytes;
+    TRY(power ? choose_int8(x, power, cols, codes, &scale, sum)
+              : round_int8(x, cols, codes, &scale, sum));
+    memcpy((char *)matrix + parts->scales + (uint64_t)row * sizeof scale, &scale, sizeof scale);
+    return 0;
+}
 
 static int rtn(const struct quantize_options *o, const struct storage_parts *parts, int64_t cols,
                const float *x, int64_t row, void *matrix, struct quantize_error *sum) {
-    if (o->storage.kind == STORAGE_INT4)
-        return round_int4(o, parts, x, cols, row, matrix, sum);
-    float scale;
-    int8_t *codes = (int8_t *)matrix + parts->codes + (uint64_t)row * parts->row_bytes;
-    TRY(round_int8(x, cols, codes, &scale, sum));
-    memcpy((char *)matrix + parts->scales + (uint64_t)row * sizeof scale, &scale, sizeof scale);
-    return 0;
+    return round_row(o, parts, NULL, cols, x, row, matrix, sum);
+}
+
+// Without powers (of a table that multiplies nothing) all columns count the same.
+static int awq(const struct quantize_options *o, const struct storage_parts *parts, int64_t cols,
+               const float *x, int64_t row, void *matrix, struct quantize_error *sum) {
+    return round_row(o, parts, o->power, cols, x, row, matrix, sum);
 }
 
 static const struct {
     const char *name;
     int (*row)(const struct quantize_options *o, const struct storage_parts *parts, int64_t cols,
                const float *x, int64_t row, void *matrix, struct quantize_error *sum);
-} methods[QUANTIZE_METHODS] = {[QUANTIZE_RTN] = {"rtn", rtn}};
+} methods[QUANTIZE_METHODS] = {
+    [QUANTIZE_RTN] = {"rtn", rtn},
+    [QUANTIZE_AWQ] = {"awq", awq},
+    [QUANTIZE_TUNED] = {"tuned", awq}, // where tuning begins
+};
 
 const char *quantize_method_name(enum quantize_method m) {
     return methods[m].name;
@@ -149,7 +269,7 @@ int quantize_find_method(const char *name, enum quantize_method *out, struct err
             *out = (enum quantize_method)i;
             return 0;
         }
-    return err_set(e, ERR_USAGE, "--method %.64s is not accepted; accepted: rtn", name);
+    return err_set(e, ERR_USAGE, "--method %.64s is not accepted; accepted: rtn, awq, tuned", name);
 }
 
 int quantize_rows(const struct quantize_options *o, const struct storage_parts *parts, int64_t cols,

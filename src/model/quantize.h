@@ -3,19 +3,24 @@
 //   rtn   round to nearest. int8: the largest magnitude of a row is 127. int4: of a few scales
 //         (with minima: ranges) for each group, the one with the smallest squared error.
 //
-// Other methods have their place in the table of quantize.c. They may look at what the matrix is
-// multiplied with, which is why they get the whole struct of options.
+//   awq   activation-aware: the same choice, and scales (and minima) fitted to the codes, by the
+//         squared error in which each column counts by the mean square of what it is multiplied
+//         with. So the columns of large activations are kept nearest. No weight is scaled, so
+//         nothing has to be folded into other tensors, and every matrix of every family can have it.
+//   tuned begins as awq; then scales and minima are trained (train/tuned.h).
 #ifndef HAGGLE_MODEL_QUANTIZE_H
 #define HAGGLE_MODEL_QUANTIZE_H
 
 #include "base/err.h"
 #include "base/storage.h"
 
-enum quantize_method { QUANTIZE_RTN, QUANTIZE_METHODS };
+enum quantize_method { QUANTIZE_RTN, QUANTIZE_AWQ, QUANTIZE_TUNED, QUANTIZE_METHODS };
 
 struct quantize_options {
     enum quantize_method method;
     struct storage storage;
+    // Per column, the mean square of what it is multiplied with (train/powers.h); NULL: not known.
+    const float *power;
 };
 
 // What rounding changed, as sums of squares.

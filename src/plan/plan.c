@@ -26,12 +26,16 @@ static const struct kind {
     bool step;    // a whole training step: accumulates, and yields when a guest may run in between
     bool guest;   // its batch is one request (interactive.micro, interactive.seq)
     bool average; // makes replicas the same
+    bool teacher; // gradients of the divergence from a teacher, and no update
+    bool powers;  // also adds up squares
 } kinds[] = {
     {.name = PLAN_TRAIN, .build = BUILD_TRAIN, .step = true},
     {.name = PLAN_EVAL, .build = BUILD_EVAL},
     {.name = PLAN_EXTEND, .build = BUILD_EXTEND},
     {.name = PLAN_NOISE, .build = BUILD_TRAIN, .step = true, .noise = true},
     {.name = PLAN_AVERAGE, .build = BUILD_TRAIN, .average = true},
+    {.name = PLAN_GRADIENTS, .build = BUILD_TRAIN, .teacher = true},
+    {.name = PLAN_POWERS, .build = BUILD_EVAL, .powers = true},
     {.name = PLAN_GUEST_EVAL, .build = BUILD_EVAL, .guest = true},
     {.name = PLAN_GUEST_TRAIN, .build = BUILD_TRAIN, .guest = true},
 };
@@ -76,7 +80,7 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
     struct apply a = {
         .micro_batches = kind->step ? (int)k->batch_accum : 1,
         .precision = plan_real_type(p),
-        .logits_chunk = k->logits_chunk,
+        .logits_chunk = kind->teacher ? 0 : k->logits_chunk, // the teacher's are whole
         .logits_pad = k->logits_pad > 0 ? k->logits_pad
                       : p->device       ? DEVICE_PAD
                                         : 1,
@@ -95,6 +99,7 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
         .whole = &p->shape,
         .noise = kind->noise,
         .average = kind->average,
+        .only_gradients = kind->teacher,
         .yields = kind->step && yields,
         .scratch = p->device ? cuda_scratch : NULL,
         .scratch_arg = &p->cuda,
@@ -107,7 +112,9 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
                   .one_document = !knobs_packs(k) || kind->guest || p->prefix[0],
                   .guest = kind->guest && kind->build == BUILD_EVAL,
                   .quantized = &p->quantized,
-                  .keep_gradients = p->keep_gradients,
+                  .teacher = kind->teacher,
+                  .powers = kind->powers,
+                  .keep_gradients = p->keep_gradients || kind->teacher,
                   .keep_logits = p->keep_logits && kind->build == BUILD_EVAL && !kind->guest,
                   .keep_row_loss = p->keep_row_loss && kind->build == BUILD_EVAL && !kind->guest}};
     if (kind->guest) {

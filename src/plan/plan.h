@@ -30,12 +30,16 @@
 // a training step that also measures the gradient noise scale (program/noise.c). It is added when
 // the plan has PLAN_TRAIN and the knobs noise.every and batch.accum ask for it. PLAN_AVERAGE makes
 // replicas that train apart (comm.every) the same again (program/average.c). It is added to their
-// PLAN_TRAIN.
+// PLAN_TRAIN. PLAN_GRADIENTS makes the gradients of all weights, to be read after the turn, of the
+// divergence from logits that the host writes (NAME_TEACHER), and updates nothing. PLAN_POWERS is a
+// validation that also adds up the squares of what each matrix is multiplied with (NAME_POWER).
 #define PLAN_TRAIN       "train"
 #define PLAN_EVAL        "eval"
 #define PLAN_EXTEND      "extend"
 #define PLAN_NOISE       "train with noise scale"
 #define PLAN_AVERAGE     "average"
+#define PLAN_GRADIENTS   "gradients"
+#define PLAN_POWERS      "powers"
 #define PLAN_GUEST_EVAL  "interactive.eval"
 #define PLAN_GUEST_TRAIN "interactive.train"
 
@@ -88,6 +92,7 @@ struct plan_host {
     uint64_t saving;   // the buffer of a checkpoint that is being written
     uint64_t requests; // requests of a hybrid run, and the samples of their times
     uint64_t texts;    // texts that are generated, and what chooses and says their tokens
+    uint64_t tuning;   // codes, scales and their state while they are tuned (train/tuned.h)
 };
 
 // Floating-point operations of one training step in matrix products and attention. `model` counts
@@ -186,7 +191,7 @@ uint64_t plan_total_bytes(const struct plan *p);
 // On the host: plan_total_bytes.
 uint64_t plan_need_bytes(const struct plan *p, bool on_device);
 
-enum { PLAN_PARTS = CLASS_COUNT + 8 };
+enum { PLAN_PARTS = CLASS_COUNT + 9 };
 struct plan_part {
     const char *name;
     uint64_t bytes;

@@ -30,7 +30,7 @@ uint64_t plan_arena_bytes(const struct plan *p) {
 uint64_t plan_total_bytes(const struct plan *p) {
     const struct plan_host *h = &p->host;
     return plan_arena_bytes(p) + h->loader + h->trace + h->saving + h->requests + h->texts +
-           p->process_bytes;
+           h->tuning + p->process_bytes;
 }
 
 // On a device, the buffers and the process are in the host's memory and small compared with it:
@@ -40,9 +40,10 @@ uint64_t plan_need_bytes(const struct plan *p, bool on_device) {
 }
 
 int plan_parts(const struct plan *p, bool on_device, struct plan_part out[PLAN_PARTS]) {
-    const struct plan_part rest[] = {{"loader", p->host.loader}, {"trace", p->host.trace},
-                                     {"saving", p->host.saving}, {"requests", p->host.requests},
-                                     {"texts", p->host.texts},   {"process", p->process_bytes}};
+    const struct plan_part rest[] = {{"loader", p->host.loader},   {"trace", p->host.trace},
+                                     {"saving", p->host.saving},   {"requests", p->host.requests},
+                                     {"texts", p->host.texts},     {"tuning", p->host.tuning},
+                                     {"process", p->process_bytes}};
     int n = 0;
     for (int c = 0; c < CLASS_COUNT; c++)
         if (p->layout.by_class[c] > 0)

@@ -87,10 +87,11 @@ static int training(struct program *p, const struct apply *a, int forward, struc
         TRY(noise_apply(p, &c, &squares, e));
     TRY(buckets_apply(p, r, forward, &c, e));
     sum_results(p, r, c.reduce);
-    int update = build_update(p, r, e);
-    if (update < 0)
+    const int update = a->only_gradients ? -1 : build_update(p, r, e);
+    if (update < 0 && !a->only_gradients)
         return update;
-    TRY(state_apply(p, update, a->state, e));
+    if (!a->only_gradients)
+        TRY(state_apply(p, update, a->state, e));
     if (a->average)
         return average_apply(p, r, update, e);
     TRY(fuse(p, a, e));
@@ -104,7 +105,8 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     else
         micro_order(p, &c);
     order_if_any(p, c.reduce);
-    program_order(p, update, 0, 0);
+    if (update >= 0)
+        program_order(p, update, 0, 0);
     order_if_any(p, c.gather);
     order_if_any(p, noise);
     program_settle_lives(p, c.slots);

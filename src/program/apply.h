@@ -49,6 +49,7 @@ struct apply {
     struct fuse_rule fuse; // fuse.optim is ignored (on) when the moments are not fp32
     bool fuse_qkv;         // one product for queries, keys and values; for A's of an adapter
     bool noise;            // also tell the norm of the first micro-batch of each replica
+    bool only_gradients;   // the step ends with the gradients: no norm, no update
     bool average;          // of the replicas of a training program, and nothing else (average.c)
     struct chosen chosen;  // which weights train, and the adapter; all zero: all weights
     bool yields;           // lets guests of its set run between micro-batches

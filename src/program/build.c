@@ -66,6 +66,27 @@ static void emit(struct builder *w, struct op *op) {
     program_op(w->p, w->segment, op);
 }
 
+// The sums of squares of the columns of x, kept from turn to turn: what a method that rounds a
+// matrix by what it is multiplied with has to know.
+static void add_power(struct builder *w, const char *what, int x, int of, int64_t rows, int64_t k) {
+    struct op square = op_make(OP_MUL), sum = op_make(OP_BIAS_DB);
+    char name[192];
+    if (!w->b->powers || of < 0)
+        return;
+    snprintf(name, sizeof name, "%s.square", what);
+    const int y = act(w, name, rows, k);
+    snprintf(name, sizeof name, NAME_POWER "%s", w->p->tensors[of].name);
+    op_in(&square, x);
+    op_in(&square, x);
+    op_out(&square, y);
+    op_in(&sum, y);
+    op_out(&sum, program_tensor_1d(w->p, name, w->b->real, CLASS_WORKSPACE, LIFE_RUN, k));
+    square.m = sum.m = rows, square.n = sum.n = k;
+    sum.scale = 1, sum.flags = OP_ACCUMULATE;
+    emit(w, &square);
+    emit(w, &sum);
+}
+
 static int matmul(struct builder *w, const char *what, int x, enum model_role weight_role,
                   enum model_role bias_role, int64_t rows, int64_t n, int64_t k, bool in_out) {
     struct op op = op_make(OP_MATMUL);
@@ -80,6 +101,7 @@ static int matmul(struct builder *w, const char *what, int x, enum model_role we
     const bool quantized = from >= 0 && !storage_plain(w->p->tensors[from].storage);
     op.flags = in_out && !quantized ? OP_IN_OUT : 0;
     emit(w, &op);
+    add_power(w, what, x, from, rows, k);
     return y;
 }
 
@@ -328,11 +350,15 @@ int build_results(struct program *p) {
 }
 
 static void loss(struct builder *w, int logits) {
-    struct op op = op_make(OP_LOSS);
+    struct op op = op_make(w->b->teacher ? OP_LOSS_KL : OP_LOSS);
     int rows = act(w, NAME_ROW_LOSS, w->M, 1);
     if (rows >= 0 && w->b->keep_row_loss)
         w->p->tensors[rows].life = LIFE_RUN;
     op_in(&op, logits);
+    if (w->b->teacher) {
+        const int64_t shape[2] = {w->M, w->s->vocab};
+        op_in(&op, program_tensor(w->p, NAME_TEACHER, w->b->real, CLASS_INPUT, LIFE_RUN, 2, shape));
+    }
     op_in(&op, w->targets);
     op_in(&op, w->hyper);
     op_out(&op, logits);

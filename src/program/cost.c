@@ -58,7 +58,7 @@ static const double per_element[OP_COUNT] = {
     [OP_ACT] = 16,     [OP_ACT_BWD] = 16, [OP_SWIGLU] = 16,     [OP_SWIGLU_BWD] = 16,
     [OP_ADD] = 1,      [OP_ADD_BIAS] = 1, [OP_MUL] = 1,         [OP_COPY] = 1,
     [OP_EMBED] = 1,    [OP_EMBED_DW] = 1, [OP_BIAS_DB] = 1,     [OP_ARGMAX] = 1,
-    [OP_DROPOUT] = 10,
+    [OP_DROPOUT] = 10, [OP_LOSS_KL] = 16,
 };
 
 // The same for ops on a weight, whose elements are all counted in op->n.

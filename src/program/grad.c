@@ -343,7 +343,8 @@ static int derive_rows(struct deriver *d, const struct op *f) {
 }
 
 static int derive(struct deriver *d, const struct op *f) {
-    if (f->kind == OP_LOSS) { // the loss overwrote the logits with their gradient
+    if (f->kind == OP_LOSS ||
+        f->kind == OP_LOSS_KL) { // the loss overwrote the logits with their gradient
         d->grad[f->in[0]] = f->in[0];
         d->has[f->in[0]] = 1;
         return 0;

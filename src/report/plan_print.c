@@ -156,7 +156,8 @@ void plan_print_memory(FILE *f, const struct plan *p, const struct plan_check *c
         [PLAN_MEASURED] = "this program itself, its libraries and what kernels work in",
     };
     const char *gap = own ? "             " : ""; // the second column
-    fprintf(f, "memory at the fullest moment of a step\n");
+    fprintf(f, "memory at the fullest moment of a %s\n",
+            plan_program(p, PLAN_TRAIN) ? "step" : "turn");
     if (own)
         print_classes_twice(f, p);
     else

@@ -196,7 +196,9 @@ static void settle(struct knobs *k) {
         k->data_pack = DATA_PACK_BEST_FIT;
 }
 
-static int open_data(struct score *s, const struct score_listener *l, struct err *e) {
+// fraction below 0: all of it is the validation split.
+static int open_data(struct score *s, double fraction, const struct score_listener *l,
+                     struct err *e) {
     struct knobs k = s->knobs;
     char dir[PATH_MAX];
     struct model_shape shape;
@@ -205,16 +207,28 @@ static int open_data(struct score *s, const struct score_listener *l, struct err
     TRY(source_tokenizer(&k, dir, e));
     TRY(model_shape_open(&shape, k.model, &from_folder, e));
     s->vocab = shape.vocab;
-    return dataset_open_whole(&s->data, &k, dir[0] ? dir : NULL, shape.vocab, &l->data, e);
+    const char *folder = dir[0] ? dir : NULL;
+    return fraction >= 0
+               ? dataset_open_divided(&s->data, &k, fraction, folder, shape.vocab, &l->data, e)
+               : dataset_open_whole(&s->data, &k, folder, shape.vocab, &l->data, e);
 }
 
 int score_open(struct score *s, const struct knobs *k, const struct score_listener *l,
                struct err *e) {
     *s = (struct score){.knobs = *k};
-    TRY(open_data(s, l, e));
+    TRY(open_data(s, -1, l, e));
     TRY(make_units(s, e));
     TRY(hash_tokens(s, e));
     return weigh(s, e);
+}
+
+int score_open_divided(struct score *s, const struct knobs *k, double fraction,
+                       const struct score_listener *l, struct err *e) {
+    *s = (struct score){.knobs = *k};
+    TRY(open_data(s, fraction, l, e));
+    s->windows = dataset_windows(s->data, fraction > 0 ? SPLIT_VALIDATION : SPLIT_TRAIN);
+    s->stats = dataset_stats(s->data, fraction > 0 ? SPLIT_VALIDATION : SPLIT_TRAIN);
+    return 0;
 }
 
 void score_close(struct score *s) {

@@ -250,11 +250,13 @@ static void describe_loss(struct case_run *r, const struct backend_case *c) {
         describe_loss_part(r, c);
         return;
     }
-    if (c->kind != OP_LOSS) {
+    if (c->kind != OP_LOSS && c->kind != OP_LOSS_KL) {
         describe_loss_step(r, c);
         return;
     }
     IN('f', c->m, c->n, FILL_WIDE);
+    if (c->kind == OP_LOSS_KL)
+        IN('f', c->m, c->n, FILL_WIDE);
     IN('i', 1, c->m, FILL_TARGETS)->limit = c->n;
     IN('d', 1, HYPER_COUNT, FILL_HYPER);
     OUT('f', c->m, c->n, FILL_WIDE)->same_as = 0;
@@ -436,6 +438,7 @@ static void describe(struct case_run *r, const struct backend_case *c) {
     case OP_LOSS:
     case OP_LOSS_STATS:
     case OP_LOSS_PART:
+    case OP_LOSS_KL:
     case OP_LOSS_SUM:
     case OP_LOG_SOFTMAX:
     case OP_LOG_SOFTMAX_BWD:

@@ -205,10 +205,9 @@ static void test_rope_inverse(void **state) {
     case_close(&f);
 }
 
-// LOSS writes its own gradient: factor x the slope of the sum of row losses.
-static void test_loss_gradient(void **state) {
-    struct world *w = *state;
-    struct backend_case c = {.kind = OP_LOSS,
+// LOSS and LOSS_KL write their own gradient: factor x the slope of the sum of row losses.
+static void check_loss_gradient(struct world *w, enum op_kind kind) {
+    struct backend_case c = {.kind = kind,
                              .flags = OP_WITH_GRAD,
                              .options = CASE_UNTRAINED | CASE_PAD,
                              .m = 11,
@@ -216,7 +215,7 @@ static void test_loss_gradient(void **state) {
     struct case_run b, f;
     struct err e = {0};
     assert_int_equal(case_open(&b, &c, DTYPE_F64, 1, w->reference, &e), 0);
-    assert_int_equal(w->reference->run[OP_LOSS](w->reference, &b.call, &e), 0);
+    assert_int_equal(w->reference->run[kind](w->reference, &b.call, &e), 0);
     c.flags = 0;
     assert_int_equal(case_open(&f, &c, DTYPE_F64, 1, w->reference, &e), 0);
     for (int64_t i = 0; i < c.m; i++)
@@ -224,18 +223,46 @@ static void test_loss_gradient(void **state) {
             double at = case_get(&f.in[0], i, j), h = 1e-5, sum[2] = {0, 0};
             for (int s = 0; s < 2; s++) {
                 case_set(&f.in[0], i, j, at + (s ? -h : h));
-                assert_int_equal(w->reference->run[OP_LOSS](w->reference, &f.call, &e), 0);
+                assert_int_equal(w->reference->run[kind](w->reference, &f.call, &e), 0);
                 for (int64_t r = 0; r < c.m; r++)
                     sum[s] += case_get(&f.out[1], 0, r);
             }
             case_set(&f.in[0], i, j, at);
             double slope = (sum[0] - sum[1]) / (2 * h) * hyper[HYPER_LOSS_FACTOR];
             if (!(fabs(slope - case_get(&b.out[0], i, j)) <= 1e-8))
-                fail_msg("loss: gradient %d,%d is %g, differences give %g", (int)i, (int)j,
-                         case_get(&b.out[0], i, j), slope);
+                fail_msg("%s: gradient %d,%d is %g, differences give %g", op_info(kind)->name,
+                         (int)i, (int)j, case_get(&b.out[0], i, j), slope);
         }
     case_close(&b);
     case_close(&f);
+}
+
+static void test_loss_gradient(void **state) {
+    check_loss_gradient(*state, OP_LOSS);
+    check_loss_gradient(*state, OP_LOSS_KL);
+}
+
+// The divergence of a distribution from itself is 0, and so is its gradient; from another one it is
+// above 0, whatever is added to a row of logits.
+static void test_divergence(void **state) {
+    struct world *w = *state;
+    struct backend_case c = {.kind = OP_LOSS_KL, .flags = OP_WITH_GRAD, .m = 5, .n = 17};
+    struct case_run r;
+    struct err e = {0};
+    for (int same = 0; same < 2; same++) {
+        assert_int_equal(case_open(&r, &c, DTYPE_F64, 1, w->reference, &e), 0);
+        for (int64_t i = 0; same && i < c.m; i++)
+            for (int64_t j = 0; j < c.n; j++)
+                case_set(&r.in[1], i, j, case_get(&r.in[0], i, j) + 3);
+        assert_int_equal(w->reference->run[OP_LOSS_KL](w->reference, &r.call, &e), 0);
+        for (int64_t i = 0; i < c.m; i++) {
+            const double kl = case_get(&r.out[1], 0, i);
+            assert_true(same ? fabs(kl) < 1e-12 : kl > 1e-3);
+            for (int64_t j = 0; same && j < c.n; j++)
+                assert_true(fabs(case_get(&r.out[0], i, j)) < 1e-12);
+        }
+        case_close(&r);
+    }
 }
 
 static void test_log_softmax_bwd(void **state) {
@@ -320,10 +347,11 @@ static void test_adamw_in_passes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_backward_ops),  cmocka_unit_test(test_bias_db),
-        cmocka_unit_test(test_embed_dw),      cmocka_unit_test(test_rope_inverse),
-        cmocka_unit_test(test_loss_gradient), cmocka_unit_test(test_log_softmax_bwd),
-        cmocka_unit_test(test_loss_in_steps), cmocka_unit_test(test_adamw_in_passes),
+        cmocka_unit_test(test_backward_ops),    cmocka_unit_test(test_bias_db),
+        cmocka_unit_test(test_embed_dw),        cmocka_unit_test(test_rope_inverse),
+        cmocka_unit_test(test_loss_gradient),   cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_log_softmax_bwd), cmocka_unit_test(test_loss_in_steps),
+        cmocka_unit_test(test_adamw_in_passes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

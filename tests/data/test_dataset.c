@@ -301,6 +301,83 @@ static void test_text_edges(void **state) {
     dataset_close(open_ok(comma, 4, 0, 1));
 }
 
+static struct dataset *open_divided(const char *paths, double fraction, uint64_t seed) {
+    struct dataset *d;
+    struct err e = {0};
+    const struct dataset_options o = {
+        .paths = paths, .seed = seed, .seq = 64, .validation_fraction = fraction, .by_text = true};
+    if (dataset_open(&d, &o, &e) != 0)
+        fail_msg("%s", e.text);
+    return d;
+}
+
+// A bit for each of the records "r0" .. "r63" that a split has.
+static uint64_t records_of(const struct dataset *d, enum dataset_split split) {
+    uint64_t found = 0;
+    for (uint64_t w = 0; w < dataset_windows(d, split); w++)
+        for (struct dataset_piece p = {0}; dataset_next_piece(d, split, w, &p);) {
+            const struct shard *s = dataset_file_shard(d, p.file);
+            char text[64] = "";
+            size_t n = 0;
+            for (uint64_t i = s->offsets[p.document]; i < s->offsets[p.document + 1]; i++)
+                if (shard_id(s, i) < 256)
+                    text[n++] = (char)shard_id(s, i);
+            found |= UINT64_C(1) << atoi(text + 1);
+        }
+    return found;
+}
+
+// Divided by text, equal records are on one side, in whatever order and number, for every seed.
+static void test_by_text(void **state) {
+    struct folder *f = *state;
+    char text[2 * 64 * 24], other[1200];
+    size_t n = 0, m = 0;
+    for (int i = 0; i < 64; i++)
+        n += (size_t)sprintf(text + n, "{\"text\": \"r%d\"}\n", i);
+    for (int i = 63; i >= 0; i--) // again, backwards
+        n += (size_t)sprintf(text + n, "{\"text\": \"r%d\"}\n", i);
+    const char *path = folder_file(f, "d.jsonl", text, n);
+    uint64_t kept = 0;
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        struct dataset *d = open_divided(path, 0.25, seed);
+        const uint64_t train = records_of(d, SPLIT_TRAIN), held = records_of(d, SPLIT_VALIDATION);
+        assert_int_equal(train & held, 0);
+        assert_int_equal(train | held, UINT64_MAX);
+        const int count = __builtin_popcountll(held);
+        assert_true(count >= 6 && count <= 28);
+        assert_true(seed == 0 || held == kept);
+        kept = held;
+        dataset_close(d);
+    }
+    struct dataset *whole = open_divided(path, 0, 0);
+    assert_int_equal(dataset_windows(whole, SPLIT_VALIDATION), 0);
+    // The first record of another file that is here too.
+    m = (size_t)sprintf(other, "{\"text\": \"r64\"}\n{\"text\": \"r\"}\n{\"text\": \"r7\"}\n");
+    struct dataset *some = open_divided(folder_file(f, "o.jsonl", other, m), 0, 0);
+    struct dataset *none = open_divided(folder_file(f, "n.jsonl", other, m - 15), 0, 0);
+    bool found;
+    size_t file = 9;
+    uint64_t record = 9;
+    assert_int_equal(dataset_shared(whole, some, &found, &file, &record, NULL), 0);
+    assert_true(found && file == 0 && record == 2);
+    assert_int_equal(dataset_shared(whole, none, &found, &file, &record, NULL), 0);
+    assert_false(found);
+    dataset_close(whole), dataset_close(some), dataset_close(none);
+    // Two records of which one must be held out; and copies of one record, which cannot be parted.
+    struct dataset *two = open_divided(folder_file(f, "2.jsonl", text, 2 * 15), 0.01, 0);
+    assert_int_equal(__builtin_popcountll(records_of(two, SPLIT_VALIDATION)), 1);
+    assert_int_equal(__builtin_popcountll(records_of(two, SPLIT_TRAIN)), 1);
+    dataset_close(two);
+    static const char same[] = "{\"text\": \"r1\"}\n{\"text\": \"r1\"}\n";
+    const struct dataset_options o = {.paths = folder_file(f, "s.jsonl", same, sizeof same - 1),
+                                      .seq = 64,
+                                      .validation_fraction = 0.25,
+                                      .by_text = true};
+    struct err e = {0};
+    assert_int_equal(dataset_open(&two, &o, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "all its records are equal"));
+}
+
 // The run reads the tokenized data. When it is truncated, the run ends with an error. The text file
 // itself may change.
 static void test_data_changes_during_run(void **state) {
@@ -636,6 +713,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_data_changes_during_run, folder_setup,
                                         folder_teardown),
         cmocka_unit_test_setup_teardown(test_jsonl, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_by_text, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_fingerprint, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_records_split_and_pack, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_text_beside_records, folder_setup, folder_teardown),

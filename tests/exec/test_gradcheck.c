@@ -58,8 +58,8 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     return 0;
 }
 
-static void open_model(struct model *m, struct model_shape shape, int64_t batch, int64_t seq,
-                       int micro, const struct chosen *chosen, bool fused) {
+static void open_built(struct model *m, struct model_shape shape, int64_t batch, int64_t seq,
+                       int micro, const struct chosen *chosen, bool fused, bool teacher) {
     struct err e = {0};
     *m = (struct model){.shape = shape, .rows = batch * seq, .micro = micro};
     struct apply a = {.build = {.kind = BUILD_TRAIN,
@@ -67,7 +67,9 @@ static void open_model(struct model *m, struct model_shape shape, int64_t batch,
                                 .batch = batch,
                                 .seq = seq,
                                 .real = DTYPE_F64,
+                                .teacher = teacher,
                                 .keep_gradients = true},
+                      .only_gradients = teacher,
                       .micro_batches = micro,
                       .fuse = {fused, fused, fused, fused},
                       .fuse_qkv = fused,
@@ -95,6 +97,11 @@ static void open_model(struct model *m, struct model_shape shape, int64_t batch,
     if (freq >= 0)
         model_rope_frequencies(&m->shape, exec_host_address(m->x, 0, freq));
     make_batch(m, batch, seq, 11);
+}
+
+static void open_model(struct model *m, struct model_shape shape, int64_t batch, int64_t seq,
+                       int micro, const struct chosen *chosen, bool fused) {
+    open_built(m, shape, batch, seq, micro, chosen, fused, false);
 }
 
 static void close_model(struct model *m) {
@@ -149,12 +156,15 @@ static void check_tensor(struct model *m, int t, double *worst) {
     free(kept);
 }
 
-static void check_gradients(struct model_shape shape, int64_t batch, int64_t seq, int micro,
-                            const struct chosen *chosen, bool fused) {
+static void check_built(struct model_shape shape, int64_t batch, int64_t seq, int micro,
+                        const struct chosen *chosen, bool fused, bool teacher) {
     struct model m;
     double worst = 0;
     int checked = 0;
-    open_model(&m, shape, batch, seq, micro, chosen, fused);
+    open_built(&m, shape, batch, seq, micro, chosen, fused, teacher);
+    for (int64_t i = 0; teacher && i < m.rows * m.shape.vocab; i++)
+        ((double *)exec_host_address(m.x, 0, program_find(m.p, NAME_TEACHER)))[i] =
+            2 * rng_normal(9, 1, (uint64_t)i);
     for (int t = 0; t < m.p->n_tensors; t++)
         if (m.p->tensors[t].cls == CLASS_WEIGHT && m.p->tensors[t].grad >= 0 &&
             program_logical(m.p, t)) {
@@ -166,6 +176,11 @@ static void check_gradients(struct model_shape shape, int64_t batch, int64_t seq
                   fused ? "" : " unfused", checked, worst);
     assert_true(checked > 0);
     close_model(&m);
+}
+
+static void check_gradients(struct model_shape shape, int64_t batch, int64_t seq, int micro,
+                            const struct chosen *chosen, bool fused) {
+    check_built(shape, batch, seq, micro, chosen, fused, false);
 }
 
 static void check_chosen(struct model_shape shape, int64_t batch, int64_t seq, int micro,
@@ -282,6 +297,15 @@ static void test_chosen(void **state) {
     check_chosen(gpt2(), 1, 5, 1, &(struct chosen){NULL, NULL, "ln_1.weight,c_attn,wte"});
 }
 
+// The divergence from a teacher's logits, in the program that ends with the gradients.
+static void test_teacher(void **state) {
+    (void)state;
+    const struct chosen all = {0};
+    check_built(gpt2(), 2, 5, 1, &all, true, true);
+    check_built(llama(), 1, 6, 1, &all, false, true);
+    check_built(llama(), 2, 6, 1, &all, true, true);
+}
+
 // The same samples as one micro-batch of 4 and as 4 of 1 give the same loss and the same gradients.
 static void test_accumulation(void **state) {
     (void)state;
@@ -310,7 +334,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpt2),         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_qwen),         cmocka_unit_test(test_chosen),
-        cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_accumulation), cmocka_unit_test(test_teacher),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,7 @@ static cpu_fn *const functions[OP_COUNT] = {
     [OP_LOSS_SUM] = cpu_loss_sum,
     [OP_LOSS_STATS] = cpu_loss_stats,
     [OP_LOSS_PART] = cpu_loss_part,
+    [OP_LOSS_KL] = cpu_loss_kl,
     [OP_EMBED_DW] = cpu_embed_dw,
     [OP_NORM_DX] = cpu_norm_dx,
     [OP_NORM_DW] = cpu_norm_dw,

@@ -398,6 +398,34 @@ int cpu_loss(struct cpu *cpu, const struct op_call *c, struct err *e) {
     return 0;
 }
 
+static void loss_kl_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    const int32_t *targets = c->in[2].data;
+    const double *hyper = c->in[3].data;
+    float *row_loss = c->out[1].data;
+    const bool with_grad = c->op->flags & OP_WITH_GRAD;
+    const float factor = with_grad ? (float)hyper[HYPER_LOSS_FACTOR] : 0;
+    int64_t begin, end, n = c->op->n;
+    pool_share(c->op->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        void *x = cpu_row(&c->out[0], i);
+        row_loss[i] = targets[i] < 0 ? 0
+                                     : t->cpu->kernels->loss_kl(x, cpu_row(&c->in[1], i), n,
+                                                                with_grad, factor);
+        if (targets[i] < 0 && with_grad)
+            memset(x, 0, (size_t)n * dtype_bytes(c->out[0].dtype));
+    }
+}
+
+int cpu_loss_kl(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    struct task t = {.cpu = cpu, .c = c};
+    if (c->op->flags & OP_WITH_GRAD && !c->in[3].data)
+        return err_set(e, ERR_INTERNAL, "loss_kl: WITH_GRAD needs hyper");
+    cpu_run(cpu, loss_kl_share, &t, c->op->m * c->op->n);
+    return 0;
+}
+
 // The loss over columns that ranks share. Rows are widened in blocks.
 enum { LOSS_BLOCK = 1024 };
 

@@ -142,6 +142,8 @@ struct cpu_kernels {
                  bool inverse);
     // Returns the loss; with_grad: x becomes (softmax - onehot) * factor.
     float (*loss)(real *x, int64_t n, int64_t target, bool with_grad, float factor);
+    // The divergence of softmax(x) from softmax(teacher); with_grad: x becomes its gradient.
+    float (*loss_kl)(real *x, const real *teacher, int64_t n, bool with_grad, float factor);
     void (*log_softmax)(float *y, const real *x, int64_t n);
     void (*log_softmax_bwd)(real *dx, const float *dy, const float *y, int64_t n);
     int64_t (*argmax)(const real *x, int64_t n);

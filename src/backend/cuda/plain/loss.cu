@@ -161,6 +161,58 @@ static int loss_part(struct cuda *s, const struct op_call *c, cudaStream_t strea
     return cuda_launched(s, c, e);
 }
 
+// ---------------------------------------------------------------- from a teacher's
+
+// The logarithm of the sum of exp(x) over a row, in every thread of its block.
+template <typename T> static __device__ float block_log_sum(const T *x, int64_t n) {
+    float max = -CUDART_INF_F, sum = 0;
+    EACH_COLUMN(j, n)
+        max = larger(value(x[j]), max);
+    max = block_max(max);
+    EACH_COLUMN(j, n)
+        sum += expf(value(x[j]) - max);
+    return max + logf(block_sum(sum));
+}
+
+template <typename T>
+__global__ void __launch_bounds__(1024)
+    loss_kl_kernel(T *logits, int64_t ld, const T *teachers, int64_t ldt, float *row_loss,
+                   const int32_t *targets, const double *hyper, bool with_grad, int64_t m,
+                   int64_t n) {
+    const float factor = with_grad ? (float)hyper[HYPER_LOSS_FACTOR] : 0;
+    EACH_ROW(i, m) {
+        T *x = logits + i * ld;
+        const T *teacher = teachers + i * ldt;
+        const bool trained = targets[i] >= 0;
+        const float own = block_log_sum(x, n), other = block_log_sum(teacher, n);
+        float sum = 0;
+        EACH_COLUMN(j, n) {
+            const float q = value(x[j]) - own, p = value(teacher[j]) - other, weight = expf(p);
+            sum += weight * (p - q);
+            if (with_grad)
+                x[j] = rounded<T>(trained ? (expf(q) - weight) * factor : 0);
+        }
+        sum = block_sum(sum);
+        if (threadIdx.x == 0)
+            row_loss[i] = trained ? sum : 0;
+    }
+}
+
+template <typename T>
+static int loss_kl(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    const bool with_grad = op->flags & OP_WITH_GRAD;
+    if (with_grad && !c->in[3].data)
+        return s->host.err_set(e, ERR_INTERNAL, "loss_kl: WITH_GRAD needs hyper");
+    if (op->m == 0)
+        return 0;
+    loss_kl_kernel<<<rows_grid(op->m), 1024, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[1].data, c->in[1].ld,
+        (float *)c->out[1].data, (const int32_t *)c->in[2].data, (const double *)c->in[3].data,
+        with_grad, op->m, op->n);
+    return cuda_launched(s, c, e);
+}
+
 // ---------------------------------------------------------------- step by step
 
 template <typename T>
@@ -261,6 +313,7 @@ template <typename T> void cuda_add_loss(struct cuda_table *t) {
     t->fn[OP_LOSS] = loss<T>;
     t->fn[OP_LOSS_STATS] = loss_stats<T>;
     t->fn[OP_LOSS_PART] = loss_part<T>;
+    t->fn[OP_LOSS_KL] = loss_kl<T>;
     t->fn[OP_LOG_SOFTMAX] = log_softmax<T>;
     t->fn[OP_LOG_SOFTMAX_BWD] = log_softmax_bwd<T>;
     t->fn[OP_NLL] = nll;
