@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 5, ROUNDS = 6, GROUPS_MOST = 128 };
+enum { FEW = 5, ROUNDS = 8, GROUPS_MOST = 128 };
 
 struct point {
     struct row_setup row;
@@ -154,20 +154,17 @@ static void derive(struct bench *b, struct fit *f, const struct planner_constant
     free(s);
 }
 
-// Solves a x = y in place; a is symmetric and positive.
-static void solve(double *a, double *y, int n) {
-    for (int i = 0; i < n; i++)
-        for (int r = i + 1; r < n; r++) {
-            const double by = a[r * n + i] / a[i * n + i];
-            for (int c = i; c < n; c++)
-                a[r * n + c] -= by * a[i * n + c];
-            y[r] -= by * y[i];
+// Goes down the quadratic x a x / 2 - y x inside a box, one coordinate after another.
+static void descend(const double *a, const double *y, const double *low, const double *high,
+                    double *x, int n) {
+    enum { SWEEPS = 200 };
+    for (int sweep = 0; sweep < SWEEPS; sweep++)
+        for (int i = 0; i < n; i++) {
+            double rest = y[i];
+            for (int j = 0; j < n; j++)
+                rest -= j != i ? a[i * n + j] * x[j] : 0;
+            x[i] = fmax(low[i], fmin(high[i], rest / a[i * n + i]));
         }
-    for (int i = n - 1; i >= 0; i--) {
-        for (int c = i + 1; c < n; c++)
-            y[i] -= a[i * n + c] * y[c];
-        y[i] /= a[i * n + i];
-    }
 }
 
 // The best constants near k where row i changes as its slopes say.
@@ -176,6 +173,12 @@ static void step(const struct bench *b, const struct fit *f, const struct planne
     const struct planner_constants start = planner_constants_default();
     const double prior = 0.02;
     double a[COST_COUNT * COST_COUNT], y[COST_COUNT], x[COST_COUNT] = {0};
+    double low[COST_COUNT], high[COST_COUNT];
+    for (int j = 0; j < f->n; j++) {
+        const enum planner_constant c = (enum planner_constant)f->which[j];
+        low[j] = distance(c, k->x[c], moved(c, k->x[c], -reach));
+        high[j] = distance(c, k->x[c], moved(c, k->x[c], reach));
+    }
     for (int round = 0; round < 30; round++) {
         memset(a, 0, sizeof a);
         memset(y, 0, sizeof y);
@@ -196,9 +199,7 @@ static void step(const struct bench *b, const struct fit *f, const struct planne
             a[j * f->n + j] += prior + 1e-9;
             y[j] += prior * distance(c, k->x[c], start.x[c]);
         }
-        solve(a, y, f->n);
-        for (int j = 0; j < f->n; j++)
-            x[j] = fmax(-reach, fmin(reach, y[j]));
+        descend(a, y, low, high, x, f->n);
     }
     *out = *k;
     for (int j = 0; j < f->n; j++)
@@ -269,12 +270,35 @@ static void print_constants(const struct planner_constants *k) {
     }
 }
 
-// Predicts each repository with constants that were fitted without it.
+// The mean error over all repositories but one.
+static double error_without(const struct bench *b, const double *s, int without) {
+    double sum = 0, total = 0;
+    for (int i = 0; i < b->n; i++) {
+        const double w = weight(b, b->points[i].group, without);
+        sum += w * fabs(s[i] / b->points[i].row.measured_s - 1);
+        total += w;
+    }
+    return sum / total;
+}
+
+// Predicts each repository with constants that were fitted without it: the fit goes on from the
+// common one with its slopes, as far as that makes the others' errors smaller.
 static void leave_out(struct bench *b, struct fit *f, const struct planner_constants *k,
                       double *out) {
+    double *s = calloc((size_t)b->n, sizeof *s);
     for (int g = 0; g < b->n_groups; g++) {
-        struct planner_constants without;
-        step(b, f, k, g, 1.0, &without);
+        struct planner_constants without = *k, other;
+        predict(b, k, s);
+        double best = error_without(b, s, g);
+        for (double reach = 1; reach > 0.03; reach /= 2) {
+            step(b, f, k, g, reach, &other);
+            predict(b, &other, s);
+            const double now = error_without(b, s, g);
+            if (now < best) {
+                best = now;
+                without = other;
+            }
+        }
         for (int i = 0; i < b->n; i++) {
             struct estimate x;
             struct err e = {0};
@@ -286,6 +310,7 @@ static void leave_out(struct bench *b, struct fit *f, const struct planner_const
             out[i] = x.step_s;
         }
     }
+    free(s);
 }
 
 // Bounds that a tenth of the ratios measured / predicted lie outside of, at either end.

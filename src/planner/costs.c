@@ -14,8 +14,8 @@ static const struct planner_constant_info infos[COST_COUNT] = {
 };
 
 static const struct planner_profile profiles[] = {
-#define PROFILE(name, fused, flash, overlap, bucket, kernels, passes, repositories, meaning)       \
-    {#name, fused, flash, overlap, bucket, kernels, COST_##passes, repositories, meaning},
+#define PROFILE(name, fused, flash, overlap, hides, bucket, kernels, passes, n, meaning)           \
+    {#name, fused, flash, overlap, hides, bucket, kernels, COST_##passes, n, meaning},
 #include "planner/profiles.def"
 #undef PROFILE
 };
@@ -108,6 +108,11 @@ static double plain_attention_s(const struct costing *c, const struct op *op) {
                                    2 * scores * (double)op->head_dim);
 }
 
+static enum planner_constant attention_share(const struct costing *c) {
+    const enum hardware_arch a = c->cluster->device.arch;
+    return a == ARCH_HOPPER || a == ARCH_BLACKWELL ? COST_attention_hopper : COST_attention_share;
+}
+
 // Ranks of a context group pass keys and values around while they compute.
 static double attention_s(const struct costing *c, const struct op *op, double flops) {
     struct costing wide = *c; // scores are never computed in 8 bits
@@ -115,7 +120,7 @@ static double attention_s(const struct costing *c, const struct op *op, double f
         wide.math = PLANNER_BF16;
     const double head = (double)op->head_dim;
     const double rate = cost_peak(&c->cluster->device, wide.math) * product_share(&wide) *
-                        constant(c, COST_attention_share) * fmin(1, head / 128);
+                        constant(c, attention_share(c)) * 1.5 * head / (head + 64);
     const double kv = 4.0 * (double)op->batch * (double)op->seq * (double)op->kv_heads * head;
     const double ring =
         c->context > 1 ? cost_collective(c, c->context, c->tensor, kv * (c->context - 1)) : 0;
@@ -140,7 +145,7 @@ double cost_collective(const struct costing *c, int ranks, int stride, double by
         return 0;
     const double inside = 1e9 * w->device.link_gbps * constant(c, COST_link_share);
     if (span <= per_node)
-        return constant(c, COST_link_s) + bytes / inside;
+        return constant(c, COST_link_s) * (ranks - 1) + bytes / inside;
     // All groups of a node share its network: each has the part of its ranks there.
     const double here = fmax(1, floor(per_node / stride)), nodes = ranks / here;
     const double crowd = 1 / (1 + constant(c, COST_network_crowd) * log2(nodes));
@@ -166,7 +171,8 @@ static double comm_s(const struct costing *c, const struct program *p, const str
     if (op->kind == OP_SEND || op->kind == OP_RECV)
         return cost_message(c, bytes);
     if (op->group >= 0 && strcmp(p->groups[op->group].name, "tensor") == 0)
-        return cost_collective(c, c->tensor, 1, bytes);
+        return cost_collective(c, c->tensor, 1, bytes) *
+               (c->profile->hides ? 1 - constant(c, COST_tensor_hidden) : 1);
     return cost_collective(c, c->data, c->tensor, bytes);
 }
 
