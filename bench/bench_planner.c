@@ -167,11 +167,15 @@ static void descend(const double *a, const double *y, const double *low, const d
         }
 }
 
+// What a deviation from the start costs, in errors of a repository. Shares of a peak are known
+// better than times of a host.
+static double prior_of(enum planner_constant c) {
+    return strcmp(planner_constant_info(c)->unit, "share") == 0 ? 0.3 : 0.02;
+}
+
 // The best constants near k where row i changes as its slopes say.
 static void step(const struct bench *b, const struct fit *f, const struct planner_constants *k,
                  int without, double reach, struct planner_constants *out) {
-    const struct planner_constants start = planner_constants_default();
-    const double prior = 0.02;
     double a[COST_COUNT * COST_COUNT], y[COST_COUNT], x[COST_COUNT] = {0};
     double low[COST_COUNT], high[COST_COUNT];
     for (int j = 0; j < f->n; j++) {
@@ -196,8 +200,9 @@ static void step(const struct bench *b, const struct fit *f, const struct planne
         }
         for (int j = 0; j < f->n; j++) {
             const enum planner_constant c = (enum planner_constant)f->which[j];
-            a[j * f->n + j] += prior + 1e-9;
-            y[j] += prior * distance(c, k->x[c], start.x[c]);
+            const double prior = prior_of(c);
+            a[j * f->n + j] += prior;
+            y[j] += prior * distance(c, k->x[c], planner_constant_info(c)->start);
         }
         descend(a, y, low, high, x, f->n);
     }
@@ -265,8 +270,8 @@ static void print_constants(const struct planner_constants *k) {
     printf("\nconstants:\n");
     for (int i = 0; i < COST_COUNT; i++) {
         const struct planner_constant_info *c = planner_constant_info((enum planner_constant)i);
-        printf("CONSTANT(%s, %.4g, %g, %g, %s, \"%s\", \"%s\")\n", c->name, k->x[i], c->least,
-               c->most, c->fitted ? "FITTED" : "FIXED", c->unit, c->meaning);
+        printf("CONSTANT(%s, %.4g, %g, %g, %g, %s, \"%s\", \"%s\")\n", c->name, k->x[i], c->start,
+               c->least, c->most, c->fitted ? "FITTED" : "FIXED", c->unit, c->meaning);
     }
 }
 

@@ -7,8 +7,8 @@
 enum { FIXED, FITTED };
 
 static const struct planner_constant_info infos[COST_COUNT] = {
-#define CONSTANT(name, value, least, most, fitted, unit, meaning)                                  \
-    [COST_##name] = {#name, unit, meaning, value, least, most, fitted == FITTED},
+#define CONSTANT(name, value, start, least, most, fitted, unit, meaning)                           \
+    [COST_##name] = {#name, unit, meaning, value, start, least, most, fitted == FITTED},
 #include "planner/constants.def"
 #undef CONSTANT
 };
@@ -129,11 +129,22 @@ static double attention_s(const struct costing *c, const struct op *op, double f
     return fmax(compute, ring);
 }
 
-// The device begins a kernel while the host prepares the next ones. So the larger of the two
-// counts, and small ops take as long as the host needs for them.
 static double kernel_s(const struct costing *c, double work) {
-    const double kernels = c->profile->kernels;
-    return fmax(work + kernels * constant(c, COST_kernel_s), kernels * constant(c, COST_launch_s));
+    return work + c->profile->kernels * constant(c, COST_kernel_s);
+}
+
+// The host prepares kernels while the device works, so only the sum over many of them counts
+// (estimate.c).
+double cost_host(const struct costing *c, const struct op *op) {
+    switch (op_info(op->kind)->category) {
+    case CAT_MATMUL:
+    case CAT_ATTENTION:
+    case CAT_OTHER:
+    case CAT_COMM:
+        return c->profile->kernels * constant(c, COST_launch_s);
+    default:
+        return 0; // ops of the optimizer are joined
+    }
 }
 
 // ---------------------------------------------------------------- between devices

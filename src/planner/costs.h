@@ -10,7 +10,7 @@
 #include "program/program.h"
 
 enum planner_constant {
-#define CONSTANT(name, value, least, most, fitted, unit, meaning) COST_##name,
+#define CONSTANT(name, value, start, least, most, fitted, unit, meaning) COST_##name,
 #include "planner/constants.def"
 #undef CONSTANT
     COST_COUNT
@@ -22,7 +22,7 @@ struct planner_constants {
 
 struct planner_constant_info {
     const char *name, *unit, *meaning;
-    double value, least, most;
+    double value, start, least, most;
     bool fitted;
 };
 const struct planner_constant_info *planner_constant_info(enum planner_constant c);
@@ -59,6 +59,8 @@ struct costing {
 
 // For predict_programs_with; arg is a struct costing.
 double cost_op(void *arg, const struct program *p, const struct op *op);
+// Seconds that the host needs to start an op.
+double cost_host(const struct costing *c, const struct op *op);
 // Products [m,k] x [k,n].
 double cost_product(const struct costing *c, double m, double n, double k, double flops);
 // A message of a rank to the same rank of the next stage.

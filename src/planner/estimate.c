@@ -153,6 +153,21 @@ struct times {
     double s[PARTS], compute[PARTS], comm[PARTS];
 };
 
+// Where the host is slower than the device, the device waits for it; it catches up at once.
+static double with_host(double device, double host) {
+    return pow(pow(device, 4) + pow(host, 4), 0.25);
+}
+
+static double host_s(const struct program *p, const struct costing *c) {
+    double sum = 0;
+    for (int i = 0; i < p->n_order; i++) {
+        const struct segment *seg = &p->segments[p->order[i].segment];
+        for (int k = 0; k < seg->n_ops; k++)
+            sum += cost_host(c, &seg->ops[k]);
+    }
+    return sum;
+}
+
 static int time_part(struct program *p, enum part part, struct costing *c, struct times *out,
                      struct err *e) {
     struct program some = *p;
@@ -166,10 +181,11 @@ static int time_part(struct program *p, enum part part, struct costing *c, struc
             some.order[some.n_order++] = p->order[i];
     struct program *one = &some;
     const int rc = predict_programs_with(&one, 1, cost_op, c, &x, e);
+    const double host = rc == 0 ? host_s(&some, c) : 0;
     free(some.order);
     if (rc != 0)
         return rc;
-    out->s[part] = x.seconds;
+    out->s[part] = with_host(x.seconds, host);
     out->compute[part] = x.ranks[0].busy_s[STREAM_COMPUTE];
     out->comm[part] = x.ranks[0].busy_s[STREAM_COMM];
     prediction_free(&x);
