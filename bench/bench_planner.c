@@ -62,8 +62,7 @@ static void load(struct bench *b, const struct rows *r, const struct hardware *h
         struct err e = {0};
         if (row_setup(&r->rows[i], h, &p.row, &e) != 0)
             continue;
-        if (planner_sample_make(&p.sample, &p.row.setup, &e) != 0 ||
-            planner_sample_estimate(p.sample, &p.row.cluster, &k, &x, &e) != 0) {
+        if (row_settle(&p.row, h, &k, &p.sample, &x, &e) != 0) {
             b->unpredicted += p.row.usable;
             fprintf(stderr, "line %d: %s\n", p.line, e.text);
             continue;
@@ -170,7 +169,7 @@ static void descend(const double *a, const double *y, const double *low, const d
 // What a deviation from the start costs, in errors of a repository. Shares of a peak are known
 // better than times of a host.
 static double prior_of(enum planner_constant c) {
-    return strcmp(planner_constant_info(c)->unit, "share") == 0 ? 0.3 : 0.02;
+    return strcmp(planner_constant_info(c)->unit, "share") == 0 ? 1 : 0.15;
 }
 
 // The best constants near k where row i changes as its slopes say.
@@ -304,6 +303,13 @@ static void leave_out(struct bench *b, struct fit *f, const struct planner_const
                 without = other;
             }
         }
+        fprintf(stderr, "without %s:", b->groups[g].name);
+        for (int j = 0; j < f->n; j++)
+            if (fabs(log((without.x[f->which[j]] + 1e-9) / (k->x[f->which[j]] + 1e-9))) > 0.25)
+                fprintf(stderr, " %s %.3g -> %.3g",
+                        planner_constant_info((enum planner_constant)f->which[j])->name,
+                        k->x[f->which[j]], without.x[f->which[j]]);
+        fprintf(stderr, "\n");
         for (int i = 0; i < b->n; i++) {
             struct estimate x;
             struct err e = {0};

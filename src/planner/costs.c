@@ -197,6 +197,12 @@ static double matmul_s(const struct costing *c, const struct op *op, double flop
     return cost_product(c, m, n, k, flops);
 }
 
+// Operands become 8 bits, and their scales are found, in passes of their own.
+static double casts_s(const struct costing *c, const struct op *op) {
+    const double elements = (double)op->m * (double)op->k + (double)op->k * (double)op->n;
+    return c->math == PLANNER_FP8 ? memory_s(c, elements * constant(c, COST_fp8_passes)) : 0;
+}
+
 double cost_op(void *arg, const struct program *p, const struct op *op) {
     const struct costing *c = arg;
     const struct op_cost cost = op_cost_of(p, op);
@@ -204,7 +210,8 @@ double cost_op(void *arg, const struct program *p, const struct op *op) {
     case CAT_COMM:
         return comm_s(c, p, op, cost.comm_bytes);
     case CAT_MATMUL:
-        return kernel_s(c, fmax(matmul_s(c, op, cost.flops), memory_s(c, cost.bytes)));
+        return kernel_s(c, fmax(matmul_s(c, op, cost.flops), memory_s(c, cost.bytes)) +
+                               casts_s(c, op));
     case CAT_ATTENTION:
         return kernel_s(c, attention_s(c, op, cost.flops));
     case CAT_OTHER:

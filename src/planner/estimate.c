@@ -185,9 +185,12 @@ static int time_part(struct program *p, enum part part, struct costing *c, struc
     free(some.order);
     if (rc != 0)
         return rc;
-    out->s[part] = with_host(x.seconds, host);
-    out->compute[part] = x.ranks[0].busy_s[STREAM_COMPUTE];
-    out->comm[part] = x.ranks[0].busy_s[STREAM_COMM];
+    const double compute = x.ranks[0].busy_s[STREAM_COMPUTE], comm = x.ranks[0].busy_s[STREAM_COMM];
+    // Communication beside computing takes units and bandwidth from it.
+    const double hidden = fmax(0, compute + comm - x.seconds);
+    out->s[part] = with_host(x.seconds + c->constants->x[COST_overlap_drag] * hidden, host);
+    out->compute[part] = compute;
+    out->comm[part] = comm;
     prediction_free(&x);
     return 0;
 }

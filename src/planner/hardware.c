@@ -288,6 +288,17 @@ int hardware_find(const struct hardware *h, const char *name, struct hardware_de
     return 0;
 }
 
+// Whether a name begins with a word, whole to the next '-'; "rtx4090" is rtx-4090.
+static bool begins(const char *name, const char *word) {
+    for (; *word; name++) {
+        if (*name == *word)
+            word++;
+        else if (*name != '-')
+            return false;
+    }
+    return *name == '\0' || *name == '-';
+}
+
 // "A100-80GB-SXM" is read as words: a100, 80gb, sxm. The device whose name begins with the first
 // word and is nearest in memory is meant; of equals the first in the catalog, so that plain names
 // mean the usual kind.
@@ -315,8 +326,7 @@ int hardware_find_written(const struct hardware *h, const char *text, struct har
     double distance = 0;
     for (int i = 0; first && i < h->n_devices; i++) {
         const struct hardware_device *d = &h->devices[i];
-        const size_t n = strlen(first);
-        if (strncmp(d->name, first, n) != 0 || (d->name[n] != '\0' && d->name[n] != '-'))
+        if (!begins(d->name, first))
             continue;
         if (pcie != (strstr(d->name, "pcie") != NULL) || nvl != (strstr(d->name, "nvl") != NULL))
             continue;

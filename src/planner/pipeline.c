@@ -230,16 +230,22 @@ void planner_memory(const struct planner_setup *s, struct program *const *p, str
         for (int i = 0; i < s->chunks; i++)
             layers += (double)planner_chunk_layers(s->shape.layers, all, i * s->pipe + stage);
         for (int k = 0; k < CLASS_COUNT; k++) {
-            const double stays = (more[1].stays[k] - less[1].stays[k]) / SAMPLE_LAYERS,
-                         slot = (more[1].slot[k] - less[1].slot[k]) / SAMPLE_LAYERS;
-            // What is neither of one layer nor outside of them: buckets with parts of many.
-            const double rest = less[1].stays[k] - SAMPLE_LAYERS * stays;
-            by[k] = stays * layers + (s->pipe == 1 ? rest : 0) + slot * layers * slots / s->chunks +
-                    more[1].turn[k];
+            double rest[3], slot[3]; // what a class has beside layers, by place
+            by[k] = more[1].turn[k];
+            for (int i = 0; i < 3; i++) {
+                // Buckets lie outside of layers and grow with their number all the same.
+                const double grows = (more[i].stays[k] - less[i].stays[k]) / SAMPLE_LAYERS,
+                             kept = (more[i].slot[k] - less[i].slot[k]) / SAMPLE_LAYERS;
+                by[k] += grows * layers + kept * layers * slots / s->chunks;
+                rest[i] = less[i].stays[k] - SAMPLE_LAYERS * grows;
+                slot[i] = less[i].slot[k] - SAMPLE_LAYERS * kept;
+            }
+            if (s->pipe == 1)
+                by[k] += rest[1];
             if (stage == 0)
-                by[k] += less[0].stays[k] + less[0].slot[k] * slots;
+                by[k] += rest[0] + slot[0] * slots;
             if (stage == s->pipe - 1)
-                by[k] += less[2].stays[k] + less[2].slot[k] * slots;
+                by[k] += rest[2] + slot[2] * slots;
         }
         if (sum_of(by) > out->bytes) {
             out->bytes = sum_of(by);

@@ -20,7 +20,7 @@ const char rows_rule[] =
     "params_b (without\n"
     "params_b: where ffn is not 4 x hidden); vocab 50257, gated 32000; fp16 on devices without "
     "bf16, else bf16;\n"
-    "recompute none; framework megatron where tp or pp is above 1, fsdp where zero is 3, else hf; "
+    "framework megatron where tp or pp is above 1, fsdp where zero is 3, else hf; "
     "zero 3 for fsdp and\n"
     "1 for others with dp above 1; sequence parallel for megatron where tp is above 1; 'A100' "
     "means the larger one;\n"
@@ -206,8 +206,7 @@ static int take_memory(struct taking *t) {
     s->recompute = says(recompute, "selective") ? RECOMPUTE_SELECTIVE
                    : says(recompute, "full")    ? RECOMPUTE_FULL
                                                 : RECOMPUTE_NONE;
-    if (!*recompute)
-        assume(t, "recompute none");
+    t->out->recompute_open = !*recompute;
     return 0;
 }
 
@@ -293,7 +292,8 @@ int row_setup(const struct row *r, const struct hardware *h, struct row_setup *o
     if (says(r->field[ROWS_notes], "moe"))
         return err_set(e, ERR_UNSUPPORTED, "a mixture of experts is not planned");
     TRY(hardware_find_written(h, r->field[ROWS_gpu], &out->cluster.device, changed, e));
-    if (*changed)
+    out->size_open = strncmp(changed, "gpu: ", 5) == 0;
+    if (*changed && !out->size_open)
         assume(&t, changed);
     TRY(take_shape(&t));
     TRY(take_ranks(&t));
@@ -303,5 +303,58 @@ int row_setup(const struct row *r, const struct hardware *h, struct row_setup *o
     take_method(&t);
     TRY(take_cluster(&t));
     take_results(&t);
+    return 0;
+}
+
+// ---------------------------------------------------------------- what is open
+
+static int try_as(struct row_setup *s, enum recompute_kind recompute,
+                  const struct hardware_device *d, const struct planner_constants *k,
+                  struct planner_sample **sample, struct estimate *x, struct err *e) {
+    planner_sample_free(*sample);
+    *sample = NULL;
+    s->setup.recompute = recompute;
+    s->cluster.device = *d;
+    TRY(planner_sample_make(sample, &s->setup, e));
+    return planner_sample_estimate(*sample, &s->cluster, k, x, e);
+}
+
+int row_settle(struct row_setup *s, const struct hardware *h, const struct planner_constants *k,
+               struct planner_sample **sample, struct estimate *x, struct err *e) {
+    const struct hardware_device given = s->cluster.device;
+    const struct hardware_device *devices[2] = {&given, NULL};
+    int n = 1, rc = 0;
+    const size_t family = strcspn(given.name, "-");
+    for (int i = 0; s->size_open && i < h->n_devices; i++)
+        if (strncmp(h->devices[i].name, given.name, family + 1) == 0 &&
+            h->devices[i].arch == given.arch && h->devices[i].link_gbps == given.link_gbps &&
+            h->devices[i].memory_gib < given.memory_gib) {
+            devices[n++] = devices[0];
+            devices[0] = &h->devices[i];
+            break;
+        }
+    const enum recompute_kind stated = s->setup.recompute;
+    bool fits = false;
+    *sample = NULL;
+    for (int d = 0; rc == 0 && !fits && d < n; d++) {
+        rc = try_as(s, stated, devices[d], k, sample, x, e);
+        fits = rc == 0 && x->fits;
+        if (rc == 0 && !fits && s->recompute_open) {
+            rc = try_as(s, RECOMPUTE_FULL, devices[d], k, sample, x, e);
+            fits = rc == 0 && x->fits;
+        }
+    }
+    if (rc == 0 && !fits) // as it was stated: it is said not to fit
+        rc = try_as(s, stated, &given, k, sample, x, e);
+    if (rc != 0) {
+        planner_sample_free(*sample);
+        *sample = NULL;
+        return rc;
+    }
+    struct taking t = {.out = s};
+    if (s->recompute_open)
+        assume(&t, s->setup.recompute == RECOMPUTE_FULL ? "recompute full" : "recompute none");
+    if (s->size_open)
+        assume(&t, s->cluster.device.name);
     return 0;
 }

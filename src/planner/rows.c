@@ -198,8 +198,10 @@ int rows_predict(const struct rows *r, const struct hardware *h, const struct pl
         struct err why = {0};
         int rc = row_setup(&r->rows[i], h, &s, &why);
         const bool usable = rc == 0 && s.usable;
+        struct planner_sample *sample = NULL;
         if (rc == 0)
-            rc = planner_estimate(&s.setup, &s.cluster, k, &x, &why);
+            rc = row_settle(&s, h, k, &sample, &x, &why);
+        planner_sample_free(sample);
         if (rc == ERR_MEMORY || rc == ERR_INTERNAL) {
             *e = why;
             return err_context(e, "row %d of the file", r->rows[i].line);

@@ -16,9 +16,11 @@
     X(framework)                                                                                   \
     X(model)                                                                                       \
     X(params_b)                                                                                    \
-    X(layers) X(hidden) X(heads) X(kv_heads) X(ffn) X(vocab) X(seq) X(gpu) X(gpus) X(tp) X(pp)     \
-        X(vp) X(dp) X(cp) X(zero) X(seqpar) X(microbatch) X(globalbatch) X(recompute) X(precision) \
-            X(step_s) X(tokens_per_s_per_gpu) X(mem_gb) X(notes)
+    X(layers)                                                                                      \
+    X(hidden)                                                                                      \
+    X(heads) X(kv_heads) X(ffn) X(vocab) X(seq) X(gpu) X(gpus) X(tp) X(pp) X(vp) X(dp) X(cp)       \
+        X(zero) X(seqpar) X(microbatch) X(globalbatch) X(recompute) X(precision) X(step_s)         \
+            X(tokens_per_s_per_gpu) X(mem_gb) X(notes)
 
 enum rows_column {
 #define X(name) ROWS_##name,
@@ -53,15 +55,21 @@ enum { ROWS_TEXT_BYTES = 512 };
 struct row_setup {
     struct planner_setup setup;
     struct cluster cluster;
-    double measured_s;  // of a step; 0: not stated
-    double measured_gb; // 0: not stated
-    bool failed;        // it ran out of memory
-    bool usable;        // a setup, a time, and it did not fail
+    double measured_s;   // of a step; 0: not stated
+    double measured_gb;  // 0: not stated
+    bool failed;         // it ran out of memory
+    bool usable;         // a setup, a time, and it did not fail
+    bool size_open;      // the name of the device did not say its memory
+    bool recompute_open; // nothing is stated about recomputation
     char repository[64];
     char assumed[ROWS_TEXT_BYTES]; // "vocab=50257, zero=1"; "": nothing
 };
 // ERR_UNSUPPORTED or ERR_USAGE: why the line has no prediction.
 int row_setup(const struct row *r, const struct hardware *h, struct row_setup *out, struct err *e);
+// What is still open is chosen so that the run fits, because it ran: the smaller device before the
+// larger one, and as little recomputation as fits. The sample of that setup is returned, too.
+int row_settle(struct row_setup *s, const struct hardware *h, const struct planner_constants *k,
+               struct planner_sample **sample, struct estimate *x, struct err *e);
 extern const char rows_rule[]; // which rows are usable and what is assumed, for people
 
 // Writes the table with the predictions appended to each record.
