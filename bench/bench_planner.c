@@ -22,7 +22,7 @@ struct point {
     struct row_setup row;
     struct planner_sample *sample;
     int line, group;
-    double predicted, bytes;
+    double bytes, by_class[CLASS_COUNT];
 };
 
 struct group {
@@ -67,7 +67,8 @@ static void load(struct bench *b, const struct rows *r, const struct hardware *h
             fprintf(stderr, "line %d: %s\n", p.line, e.text);
             continue;
         }
-        p.bytes = x.bytes;
+        p.bytes = x.peak_bytes;
+        memcpy(p.by_class, x.by_class, sizeof x.by_class);
         b->failed += p.row.failed;
         b->failed_fit += p.row.failed && x.fits;
         b->ran += p.row.usable;
@@ -255,13 +256,16 @@ static void print_rows(const struct bench *b, const double *s) {
         const struct planner_setup *u = &p->row.setup;
         printf("row %d %s %s %s gpus=%d L=%lld h=%lld heads=%lld seq=%lld tp=%d pp=%d vp=%d dp=%d "
                "cp=%d mb=%lld ga=%lld z=%d sp=%d rc=%d math=%d measured=%.4g predicted=%.4g "
-               "ratio=%.3f gb=%.1f pgb=%.1f\n",
+               "ratio=%.3f gb=%.1f pgb=%.1f",
                p->line, p->row.repository, u->profile->name, p->row.cluster.device.name,
                planner_devices(u), (long long)u->shape.layers, (long long)u->shape.width,
                (long long)u->shape.heads, (long long)u->seq, u->tensor, u->pipe, u->chunks, u->data,
                u->context, (long long)u->micro, (long long)u->accum, u->zero, u->sequence,
                (int)u->recompute, (int)u->math, p->row.measured_s, s[i], s[i] / p->row.measured_s,
                p->row.measured_gb, p->bytes / 1e9);
+        for (int c = 0; c < CLASS_COUNT; c++)
+            printf(" class%d=%.1f", c, p->by_class[c] / 1e9);
+        printf("\n");
     }
 }
 

@@ -14,8 +14,10 @@ static const struct planner_constant_info infos[COST_COUNT] = {
 };
 
 static const struct planner_profile profiles[] = {
-#define PROFILE(name, fused, flash, overlap, hides, bucket, kernels, passes, n, meaning)           \
-    {#name, fused, flash, overlap, hides, bucket, kernels, COST_##passes, n, meaning},
+#define PROFILE(name, fused, loss, flash, overlap, hides, each, pure, copies, bucket, kernels,     \
+                passes, n, meaning)                                                                \
+    {#name, fused,  loss,   flash,   overlap,       hides, each,                                   \
+     pure,  copies, bucket, kernels, COST_##passes, n,     meaning},
 #include "planner/profiles.def"
 #undef PROFILE
 };

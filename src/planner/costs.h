@@ -30,7 +30,7 @@ struct planner_constants planner_constants_default(void);
 
 struct planner_profile {
     const char *name;
-    bool fused, flash, overlap, hides;
+    bool fused, loss, flash, overlap, hides, each, pure, copies;
     int64_t bucket_mib;
     double kernels;
     enum planner_constant passes;

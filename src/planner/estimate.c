@@ -81,7 +81,7 @@ static int build(struct program **out, const struct planner_setup *s, int64_t la
         .logits_pad = 64,
         .recompute = {.kind = s->recompute, .every = 1, .bytes_per_flop = 0.01},
         .state = s->state,
-        .fuse = {.norm = f->fused, .act = f->fused, .loss = f->fused, .optim = true},
+        .fuse = {.norm = f->fused, .act = f->fused, .loss = f->loss, .optim = true},
         .fuse_qkv = true,
         .chosen = {.adapter = &s->adapter},
         .whole = &whole,
@@ -90,6 +90,7 @@ static int build(struct program **out, const struct planner_setup *s, int64_t la
                   .prefetch = 1,
                   .bucket_bytes = f->bucket_mib << 20,
                   .overlap = f->overlap,
+                  .every_micro = s->every_micro,
                   .sequence = s->tensor > 1 && s->sequence},
         .build = {.kind = BUILD_TRAIN,
                   .shape = &slice,
@@ -338,7 +339,7 @@ int planner_sample_estimate(const struct planner_sample *x, const struct cluster
                  s->context * s->data * (double)s->accum;
     planner_memory(s, x->p, out);
     out->bytes =
-        out->bytes * (1 + k->x[COST_allocator_share]) + k->x[COST_context_gib] * 1073741824.0;
+        out->peak_bytes * (1 + k->x[COST_allocator_share]) + k->x[COST_context_gib] * 1073741824.0;
     out->fits = out->bytes <= cluster->device.memory_gib * 1073741824.0;
     return 0;
 }

@@ -27,7 +27,8 @@ struct planner_setup {
     int chunks; // of a stage; 1: not interleaved
     bool gpipe; // all forwards before the first backward
     int zero;
-    bool sequence; // a tensor group shares the rows between blocks
+    bool every_micro; // gradients are summed after every micro-batch, not once per step
+    bool sequence;    // a tensor group shares the rows between blocks
     enum recompute_kind recompute;
     enum planner_math math;
     enum state_type state;
@@ -42,8 +43,9 @@ struct estimate {
     double flops;                 // of the model's products and attention, in a step, all devices
     double compute_s, comm_s;     // work of the slowest rank's streams in a step
     double bubble_s;              // its waiting for other stages
-    double bytes;                 // of the neediest rank, with what the allocator and driver take
-    double by_class[CLASS_COUNT]; // of that rank, without them
+    double peak_bytes;            // of the neediest rank: the most that its tensors take at once
+    double bytes;                 // with what the allocator and the driver take
+    double by_class[CLASS_COUNT]; // the parts of peak_bytes
     int stage;                    // of that rank
     bool fits;
 };

@@ -144,8 +144,7 @@ struct bytes {
 };
 
 // Where a tensor belongs: 0 before the layers, 1 in them, 2 behind them.
-static int place(const struct program *p, const struct tensor *t, int layers) {
-    (void)p;
+static int place(const struct tensor *t, int layers) {
     return t->layer < 0 ? 0 : t->layer < layers ? 1 : 2;
 }
 
@@ -190,19 +189,41 @@ static void peak_of_turns(const struct program *p, double out[CLASS_COUNT]) {
     free(last);
 }
 
-static void count(const struct program *p, int layers, struct bytes out[3]) {
+// Bytes of a tensor in the framework whose profile this is, where they are not ours.
+static double bytes_in(const struct planner_setup *s, const struct tensor *t) {
+    enum { BITS = 17 }; // of four weights that lie in 4 bits, with their scales
+    const bool half = s->math != PLANNER_FP32;
+    if (s->quantized && t->cls == CLASS_WEIGHT && !t->trainable && t->rank == 2 && t->layer >= 0)
+        return (double)t->bytes * BITS / 64;
+    if (s->profile->pure && half && t->cls == CLASS_GRADIENT && t->dtype == DTYPE_F32)
+        return (double)t->bytes / 2;
+    if (s->profile->pure && half && strncmp(t->name, "master.", strlen("master.")) == 0)
+        return 0;
+    return (double)t->bytes;
+}
+
+static void count(const struct planner_setup *s, const struct program *p, int layers,
+                  struct bytes out[3]) {
     memset(out, 0, 3 * sizeof *out);
     for (int i = 0; i < p->n_tensors; i++) {
         const struct tensor *t = &p->tensors[i];
         if (t->root >= 0 || t->life == LIFE_SEGMENT)
             continue;
-        struct bytes *b = &out[place(p, t, layers)];
+        struct bytes *b = &out[place(t, layers)];
         if (t->life == LIFE_SLOT)
-            b->slot[t->cls] += (double)t->bytes;
+            b->slot[t->cls] += bytes_in(s, t);
         else
-            b->stays[t->cls] += (double)t->bytes;
+            b->stays[t->cls] += bytes_in(s, t);
     }
     peak_of_turns(p, out[1].turn);
+    // Attention that writes its scores keeps softmax, mask and what is left of it: 2 + 1 + 2 bytes
+    // (Korthikanti et al., 2022). Where blocks are computed again only one layer does.
+    const double length = (double)s->seq / s->context, heads = (double)s->shape.heads / s->tensor;
+    const double scores = 5 * (double)s->micro * heads * length * length;
+    if (!s->profile->flash && s->recompute == RECOMPUTE_NONE)
+        out[1].slot[CLASS_ACTIVATION] += scores * layers;
+    else if (!s->profile->flash)
+        out[1].turn[CLASS_WORKSPACE] += scores;
 }
 
 static double sum_of(const double by[CLASS_COUNT]) {
@@ -214,10 +235,10 @@ static double sum_of(const double by[CLASS_COUNT]) {
 
 void planner_memory(const struct planner_setup *s, struct program *const *p, struct estimate *out) {
     struct bytes less[3], more[3];
-    count(p[0], SAMPLE_LAYERS, less);
-    count(p[1], 2 * SAMPLE_LAYERS, more);
+    count(s, p[0], SAMPLE_LAYERS, less);
+    count(s, p[1], 2 * SAMPLE_LAYERS, more);
     const int all = s->pipe * s->chunks;
-    out->bytes = 0;
+    out->peak_bytes = 0;
     for (int stage = 0; stage < s->pipe; stage++) {
         const struct apply_ranks r = {.mesh = mesh_make(1, 1, s->pipe, stage),
                                       .chunks = s->chunks,
@@ -244,11 +265,11 @@ void planner_memory(const struct planner_setup *s, struct program *const *p, str
                 by[k] += rest[1];
             if (stage == 0)
                 by[k] += rest[0] + slot[0] * slots;
-            if (stage == s->pipe - 1)
-                by[k] += rest[2] + slot[2] * slots;
+            if (stage == s->pipe - 1) // whose last chunk goes back at once, but in GPipe
+                by[k] += rest[2] + slot[2] * (s->profile->copies || s->gpipe ? slots : 1);
         }
-        if (sum_of(by) > out->bytes) {
-            out->bytes = sum_of(by);
+        if (sum_of(by) > out->peak_bytes) {
+            out->peak_bytes = sum_of(by);
             memcpy(out->by_class, by, sizeof by);
             out->stage = stage;
         }

@@ -19,7 +19,7 @@ int planner_pipeline(const struct pipeline_times *t, double *seconds, double *bu
                      struct err *e);
 // Layers of chunk k: as even as can be, fewer in the last ones.
 int64_t planner_chunk_layers(int64_t layers, int chunks, int k);
-// Fills by_class, bytes and stage of the rank that needs most. p: the programs of a sample.
+// Fills by_class, peak_bytes and stage of the rank that needs most. p: the programs of a sample.
 void planner_memory(const struct planner_setup *s, struct program *const *p, struct estimate *out);
 
 #endif

@@ -195,6 +195,7 @@ static int take_memory(struct taking *t) {
         assume_number(t, "zero", s->zero = fsdp ? 3 : 1);
     if (s->zero > 1 && s->pipe > 1) // no framework moves weights once per micro-batch
         s->zero = 1;
+    s->every_micro = s->zero > 1 && s->profile->each;
     TRY(take(t, ROWS_seqpar, false, 1, &n));
     s->sequence = n > 0;
     if (!*t->row->field[ROWS_seqpar] && s->tensor > 1) {
@@ -301,6 +302,8 @@ int row_setup(const struct row *r, const struct hardware *h, struct row_setup *o
     TRY(take_memory(&t));
     TRY(take_math(&t));
     take_method(&t);
+    if (out->setup.profile->pure)
+        out->setup.state = STATE_BF16;
     TRY(take_cluster(&t));
     take_results(&t);
     return 0;

@@ -178,7 +178,7 @@ static void put_row(const struct row *r, const struct row_setup *s, const struct
         return;
     }
     const struct planner_profile *f = s->setup.profile;
-    fprintf(out, ",%.6g,%.6g,%.6g,%.4g,%s,%s,", x->step_s, x->low_s, x->high_s, x->bytes / 1e9,
+    fprintf(out, ",%.6g,%.6g,%.6g,%.4g,%s,%s,", x->step_s, x->low_s, x->high_s, x->peak_bytes / 1e9,
             x->fits ? "yes" : "no", f->name);
     snprintf(reason, sizeof reason, "modelled%s%s%s", *s->assumed ? "; assumed: " : "", s->assumed,
              f->repositories < 2 ? "; default constants: fewer than two repositories in the fit"

@@ -18,9 +18,14 @@
     X(params_b)                                                                                    \
     X(layers)                                                                                      \
     X(hidden)                                                                                      \
-    X(heads) X(kv_heads) X(ffn) X(vocab) X(seq) X(gpu) X(gpus) X(tp) X(pp) X(vp) X(dp) X(cp)       \
-        X(zero) X(seqpar) X(microbatch) X(globalbatch) X(recompute) X(precision) X(step_s)         \
-            X(tokens_per_s_per_gpu) X(mem_gb) X(notes)
+    X(heads)                                                                                       \
+    X(kv_heads)                                                                                    \
+    X(ffn)                                                                                         \
+    X(vocab)                                                                                       \
+    X(seq)                                                                                         \
+    X(gpu)                                                                                         \
+    X(gpus) X(tp) X(pp) X(vp) X(dp) X(cp) X(zero) X(seqpar) X(microbatch) X(globalbatch)           \
+        X(recompute) X(precision) X(step_s) X(tokens_per_s_per_gpu) X(mem_gb) X(notes)
 
 enum rows_column {
 #define X(name) ROWS_##name,

@@ -60,7 +60,7 @@ static double least_bytes(const struct planner_setup *s) {
     const double master = s->math == PLANNER_FP32 ? 0 : 4;
     double bytes = share * element / (s->zero == 3 ? data : 1);
     if (trains)
-        bytes += share * 4 / (s->zero > 1 ? data : 1) +
+        bytes += share * 4 / (s->zero > 1 && (s->every_micro || s->accum == 1) ? data : 1) +
                  share * (master + moments) / (s->zero > 0 ? data : 1);
     // The largest stage has no fewer layers than the mean; embedding and head may lie elsewhere.
     return s->pipe > 1 ? bytes * 0.9 : bytes;
@@ -128,6 +128,8 @@ static int try_sizes(struct search *x, struct planner_setup *s) {
             if (samples % s->micro != 0)
                 break;
             s->accum = samples / s->micro;
+            if (s->every_micro && s->accum == 1)
+                break; // the same as once per step
             const int fits = try_one(x, s);
             if (fits < 0)
                 return fits;
@@ -151,7 +153,12 @@ static int try_zero(struct search *x, struct planner_setup *s) {
             break; // stages would move gradients and weights once per micro-batch
         if (s->zero == 3 && adapter)
             break;
+        s->every_micro = false;
         TRY(try_sizes(x, s));
+        // Summing after every micro-batch moves more and keeps less: only a rank's own gradients.
+        s->every_micro = s->zero > 1;
+        if (s->every_micro)
+            TRY(try_sizes(x, s));
     }
     return 0;
 }
@@ -292,6 +299,7 @@ int planner_pin(const struct planner_question *q, const struct planner_option *o
     TRY(set_number(k, "parallel.pipe", s->pipe, e));
     TRY(set(k, "parallel.sequence", s->sequence ? "true" : "false", e));
     TRY(set_number(k, "zero.stage", s->zero, e));
+    TRY(set(k, "comm.reduce", s->every_micro ? "micro" : "step", e));
     TRY(plan_split_of(k, &split, e));
     return plan_ranks(&split, k, &q->shape, 0, &ranks, e);
 }
