@@ -1,7 +1,7 @@
 // bench_planner.c - how well haggle plan predicts published runs, and the fit of its constants.
 //
 //   bench_planner FILE.csv            errors by repository, with the constants as they are
-//   bench_planner FILE.csv --fit      fits constants.def on the file, prints its lines and both errors
+//   bench_planner FILE.csv --fit      fits constants.def on the file, prints it and both errors
 //   bench_planner FILE.csv --rows     also every row with its residual
 //
 // A repository with FEW usable rows or more counts as much as any other; all others together count

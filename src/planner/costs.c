@@ -151,12 +151,18 @@ double cost_host(const struct costing *c, const struct op *op) {
 
 // ---------------------------------------------------------------- between devices
 
+static double inside_node(const struct costing *c) {
+    const struct hardware_device *d = &c->cluster->device;
+    const bool new = d->arch == ARCH_HOPPER || d->arch == ARCH_BLACKWELL;
+    return 1e9 * d->link_gbps * constant(c, new ? COST_link_hopper : COST_link_share);
+}
+
 double cost_collective(const struct costing *c, int ranks, int stride, double bytes) {
     const struct cluster *w = c->cluster;
     const double span = (double)ranks * stride, per_node = w->per_node;
     if (ranks < 2)
         return 0;
-    const double inside = 1e9 * w->device.link_gbps * constant(c, COST_link_share);
+    const double inside = inside_node(c);
     if (span <= per_node)
         return constant(c, COST_link_s) * (ranks - 1) + bytes / inside;
     // All groups of a node share its network: each has the part of its ranks there.
@@ -171,7 +177,7 @@ double cost_collective(const struct costing *c, int ranks, int stride, double by
 double cost_message(const struct costing *c, double bytes) {
     const struct cluster *w = c->cluster;
     const int stride = c->tensor * c->data;
-    const double inside = 1e9 * w->device.link_gbps * constant(c, COST_link_share);
+    const double inside = inside_node(c);
     if (stride * 2 <= w->per_node)
         return constant(c, COST_link_s) + bytes / inside;
     const double between = w->node_bytes_per_s / w->per_node * constant(c, COST_network_share);

@@ -193,6 +193,10 @@ static void peak_of_turns(const struct program *p, double out[CLASS_COUNT]) {
 static double bytes_in(const struct planner_setup *s, const struct tensor *t) {
     enum { BITS = 17 }; // of four weights that lie in 4 bits, with their scales
     const bool half = s->math != PLANNER_FP32;
+    // What products of 8 bits read again in the backward is kept in 8 bits: two fifths of a block.
+    if (s->math == PLANNER_FP8 && t->life == LIFE_SLOT && t->cls == CLASS_ACTIVATION &&
+        t->layer >= 0)
+        return (double)t->bytes * 0.8;
     if (s->quantized && t->cls == CLASS_WEIGHT && !t->trainable && t->rank == 2 && t->layer >= 0)
         return (double)t->bytes * BITS / 64;
     if (s->profile->pure && half && t->cls == CLASS_GRADIENT && t->dtype == DTYPE_F32)

@@ -342,8 +342,9 @@ int row_settle(struct row_setup *s, const struct hardware *h, const struct plann
     for (int d = 0; rc == 0 && !fits && d < n; d++) {
         rc = try_as(s, stated, devices[d], k, sample, x, e);
         fits = rc == 0 && x->fits;
-        if (rc == 0 && !fits && s->recompute_open) {
-            rc = try_as(s, RECOMPUTE_FULL, devices[d], k, sample, x, e);
+        for (int more = RECOMPUTE_SELECTIVE;
+             rc == 0 && !fits && s->recompute_open && more <= RECOMPUTE_FULL; more++) {
+            rc = try_as(s, (enum recompute_kind)more, devices[d], k, sample, x, e);
             fits = rc == 0 && x->fits;
         }
     }
@@ -356,7 +357,9 @@ int row_settle(struct row_setup *s, const struct hardware *h, const struct plann
     }
     struct taking t = {.out = s};
     if (s->recompute_open)
-        assume(&t, s->setup.recompute == RECOMPUTE_FULL ? "recompute full" : "recompute none");
+        assume(&t, s->setup.recompute == RECOMPUTE_FULL        ? "recompute full"
+                   : s->setup.recompute == RECOMPUTE_SELECTIVE ? "recompute selective"
+                                                               : "recompute none");
     if (s->size_open)
         assume(&t, s->cluster.device.name);
     return 0;

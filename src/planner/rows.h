@@ -11,21 +11,12 @@
 
 #include "planner/estimate.h"
 
+// clang-format off
 #define ROWS_COLUMN_LIST(X)                                                                        \
-    X(source)                                                                                      \
-    X(framework)                                                                                   \
-    X(model)                                                                                       \
-    X(params_b)                                                                                    \
-    X(layers)                                                                                      \
-    X(hidden)                                                                                      \
-    X(heads)                                                                                       \
-    X(kv_heads)                                                                                    \
-    X(ffn)                                                                                         \
-    X(vocab)                                                                                       \
-    X(seq)                                                                                         \
-    X(gpu)                                                                                         \
-    X(gpus) X(tp) X(pp) X(vp) X(dp) X(cp) X(zero) X(seqpar) X(microbatch) X(globalbatch)           \
-        X(recompute) X(precision) X(step_s) X(tokens_per_s_per_gpu) X(mem_gb) X(notes)
+    X(source) X(framework) X(model) X(params_b) X(layers) X(hidden) X(heads) X(kv_heads) X(ffn)    \
+    X(vocab) X(seq) X(gpu) X(gpus) X(tp) X(pp) X(vp) X(dp) X(cp) X(zero) X(seqpar) X(microbatch)   \
+    X(globalbatch) X(recompute) X(precision) X(step_s) X(tokens_per_s_per_gpu) X(mem_gb) X(notes)
+// clang-format on
 
 enum rows_column {
 #define X(name) ROWS_##name,
