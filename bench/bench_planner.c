@@ -84,16 +84,14 @@ static void load(struct bench *b, const struct rows *r, const struct hardware *h
 }
 
 // What a row weighs: all repositories the same, and the small ones together as one.
-static double weight(const struct bench *b, int group, int without) {
+static double weight(const struct bench *b, int group) {
     int small = 0;
     for (int i = 0; i < b->n_groups; i++)
-        small += i != without && b->groups[i].n < FEW ? b->groups[i].n : 0;
-    if (group == without)
-        return 0;
+        small += b->groups[i].n < FEW ? b->groups[i].n : 0;
     return 1.0 / (b->groups[group].n < FEW ? small : b->groups[group].n);
 }
 
-static void predict(struct bench *b, const struct planner_constants *k, double *out) {
+static void predict(const struct bench *b, const struct planner_constants *k, double *out) {
     for (int i = 0; i < b->n; i++) {
         struct estimate x;
         struct err e = {0};
@@ -133,7 +131,16 @@ static double distance(enum planner_constant c, double from, double to) {
     return scale > 0 ? (to - from) / scale : log(to / from);
 }
 
-static void derive(struct bench *b, struct fit *f, const struct planner_constants *k) {
+static struct planner_constants start_constants(void) {
+    struct planner_constants k = planner_constants_default();
+    for (int i = 0; i < COST_COUNT; i++) {
+        const struct planner_constant_info *c = planner_constant_info((enum planner_constant)i);
+        k.x[i] = c->fitted ? c->start : c->value;
+    }
+    return k;
+}
+
+static void derive(const struct bench *b, struct fit *f, const struct planner_constants *k) {
     enum { PART = 50 }; // of the scale
     double *s = calloc((size_t)b->n, sizeof *s);
     predict(b, k, s);
@@ -170,12 +177,12 @@ static void descend(const double *a, const double *y, const double *low, const d
 // What a deviation from the start costs, in errors of a repository. Shares of a peak are known
 // better than times of a host.
 static double prior_of(enum planner_constant c) {
-    return strcmp(planner_constant_info(c)->unit, "share") == 0 ? 1 : 0.15;
+    return strcmp(planner_constant_info(c)->unit, "share") == 0 ? 0.4 : 0.08;
 }
 
 // The best constants near k where row i changes as its slopes say.
 static void step(const struct bench *b, const struct fit *f, const struct planner_constants *k,
-                 int without, double reach, struct planner_constants *out) {
+                 double reach, struct planner_constants *out) {
     double a[COST_COUNT * COST_COUNT], y[COST_COUNT], x[COST_COUNT] = {0};
     double low[COST_COUNT], high[COST_COUNT];
     for (int j = 0; j < f->n; j++) {
@@ -191,7 +198,7 @@ static void step(const struct bench *b, const struct fit *f, const struct planne
             double r = f->base[i];
             for (int j = 0; j < f->n; j++)
                 r += g[j] * x[j];
-            const double w = weight(b, b->points[i].group, without) / fmax(fabs(r), 0.03);
+            const double w = weight(b, b->points[i].group) / fmax(fabs(r), 0.03);
             for (int j = 0; j < f->n; j++) {
                 y[j] -= w * g[j] * f->base[i];
                 for (int l = 0; l < f->n; l++)
@@ -226,7 +233,7 @@ static void measure(const struct bench *b, const double *s, struct errors *out) 
     for (int i = 0; i < b->n; i++) {
         const struct point *p = &b->points[i];
         const double ratio = s[i] / p->row.measured_s, off = fabs(ratio - 1),
-                     w = weight(b, p->group, -1);
+                     w = weight(b, p->group);
         out->mean += w * off;
         total += w;
         out->by_group[p->group] += off / b->groups[p->group].n;
@@ -278,60 +285,89 @@ static void print_constants(const struct planner_constants *k) {
     }
 }
 
-// The mean error over all repositories but one.
-static double error_without(const struct bench *b, const double *s, int without) {
-    double sum = 0, total = 0;
-    for (int i = 0; i < b->n; i++) {
-        const double w = weight(b, b->points[i].group, without);
-        sum += w * fabs(s[i] / b->points[i].row.measured_s - 1);
-        total += w;
+// Fits k from where it is. Returns the mean error that remains.
+static double fit(const struct bench *b, struct planner_constants *k, int rounds) {
+    struct fit f = {0};
+    struct errors x;
+    double *s = calloc((size_t)b->n + 1, sizeof *s);
+    for (int i = 0; i < COST_COUNT; i++)
+        if (planner_constant_info((enum planner_constant)i)->fitted)
+            f.which[f.n++] = i;
+    f.slope = calloc((size_t)b->n * COST_COUNT, sizeof *f.slope);
+    f.base = calloc((size_t)b->n + 1, sizeof *f.base);
+    predict(b, k, s);
+    measure(b, s, &x);
+    double best = x.mean, reach = 0.7;
+    for (int round = 0; round < rounds; round++) {
+        struct planner_constants next;
+        bool better = false;
+        derive(b, &f, k);
+        for (int half = 0; !better && half < 4; half++, reach /= 2) {
+            step(b, &f, k, reach, &next);
+            predict(b, &next, s);
+            measure(b, s, &x);
+            better = x.mean < best - 1e-4;
+        }
+        if (!better)
+            break;
+        best = x.mean;
+        *k = next;
+        reach = fmin(0.7, reach * 4);
     }
-    return sum / total;
+    free(f.slope);
+    free(f.base);
+    free(s);
+    return best;
 }
 
-// Predicts each repository with constants that were fitted without it: the fit goes on from the
-// common one with its slopes, as far as that makes the others' errors smaller.
-static void leave_out(struct bench *b, struct fit *f, const struct planner_constants *k,
-                      double *out) {
-    double *s = calloc((size_t)b->n, sizeof *s);
+// Repositories with few rows are left out together.
+static bool left_with(const struct bench *b, int group, int out) {
+    return group == out || (b->groups[group].n < FEW && b->groups[out].n < FEW);
+}
+
+// Predicts each repository with constants that were fitted without it, from the start. Of large
+// repositories a part of the rows is enough to fit the others' constants beside.
+static void leave_out(const struct bench *b, double *out) {
+    enum { MANY = 100, THIN = 4, LEFT_ROUNDS = 4 };
+    bool done[GROUPS_MOST] = {false};
     for (int g = 0; g < b->n_groups; g++) {
-        struct planner_constants without = *k, other;
-        predict(b, k, s);
-        double best = error_without(b, s, g);
-        for (double reach = 1; reach > 0.03; reach /= 2) {
-            step(b, f, k, g, reach, &other);
-            predict(b, &other, s);
-            const double now = error_without(b, s, g);
-            if (now < best) {
-                best = now;
-                without = other;
-            }
+        struct bench rest = *b;
+        struct planner_constants k = start_constants();
+        if (done[g])
+            continue;
+        rest.points = calloc((size_t)b->n + 1, sizeof *rest.points);
+        rest.n = 0;
+        for (int i = 0; i < b->n_groups; i++)
+            rest.groups[i].n = 0;
+        for (int i = 0; i < b->n; i++) {
+            const struct point *p = &b->points[i];
+            if (left_with(b, p->group, g) || (b->groups[p->group].n > MANY && i % THIN != 0))
+                continue;
+            rest.groups[p->group].n++;
+            rest.points[rest.n++] = *p;
         }
-        fprintf(stderr, "without %s:", b->groups[g].name);
-        for (int j = 0; j < f->n; j++)
-            if (fabs(log((without.x[f->which[j]] + 1e-9) / (k->x[f->which[j]] + 1e-9))) > 0.25)
-                fprintf(stderr, " %s %.3g -> %.3g",
-                        planner_constant_info((enum planner_constant)f->which[j])->name,
-                        k->x[f->which[j]], without.x[f->which[j]]);
-        fprintf(stderr, "\n");
+        const double error = fit(&rest, &k, LEFT_ROUNDS);
+        fprintf(stderr, "without %s%s: %.1f %% on the others\n", b->groups[g].name,
+                b->groups[g].n < FEW ? " and all of few rows" : "", 100 * error);
         for (int i = 0; i < b->n; i++) {
             struct estimate x;
             struct err e = {0};
-            if (b->points[i].group != g)
+            const struct point *p = &b->points[i];
+            if (!left_with(b, p->group, g))
                 continue;
-            if (planner_sample_estimate(b->points[i].sample, &b->points[i].row.cluster, &without,
-                                        &x, &e))
+            if (planner_sample_estimate(p->sample, &p->row.cluster, &k, &x, &e) != 0)
                 die(&e);
             out[i] = x.step_s;
         }
+        for (int i = 0; i < b->n_groups; i++)
+            done[i] |= left_with(b, i, g);
+        free(rest.points);
     }
-    free(s);
 }
 
 // Bounds that a tenth of the ratios measured / predicted lie outside of, at either end.
 static void print_interval(const struct bench *b, const double *s) {
     double *ratio = calloc((size_t)b->n + 1, sizeof *ratio), low, high;
-    double *w = calloc((size_t)b->n + 1, sizeof *w);
     int inside = 0;
     for (int i = 0; i < b->n; i++)
         ratio[i] = b->points[i].row.measured_s / s[i];
@@ -344,42 +380,6 @@ static void print_interval(const struct bench *b, const double *s) {
         "\n80 %% of rows: measured is %.3f to %.3f of predicted (high/low %.2f; %d of %d rows)\n",
         low, high, high / low, inside, b->n);
     free(ratio);
-    free(w);
-}
-
-static void fit(struct bench *b, struct planner_constants *k, double *s, double *left) {
-    struct fit f = {0};
-    struct errors x;
-    for (int i = 0; i < COST_COUNT; i++)
-        if (planner_constant_info((enum planner_constant)i)->fitted)
-            f.which[f.n++] = i;
-    f.slope = calloc((size_t)b->n * COST_COUNT, sizeof *f.slope);
-    f.base = calloc((size_t)b->n + 1, sizeof *f.base);
-    predict(b, k, s);
-    measure(b, s, &x);
-    double best = x.mean, reach = 0.5;
-    for (int round = 0; round < ROUNDS; round++) {
-        struct planner_constants next;
-        derive(b, &f, k);
-        for (int half = 0; half < 4; half++, reach /= 2) {
-            step(b, &f, k, -1, reach, &next);
-            predict(b, &next, s);
-            measure(b, s, &x);
-            if (x.mean < best)
-                break;
-        }
-        fprintf(stderr, "round %d: %.3f %%\n", round, 100 * x.mean);
-        if (x.mean >= best - 1e-4)
-            break;
-        best = x.mean;
-        *k = next;
-        reach = fmin(0.5, reach * 2);
-    }
-    derive(b, &f, k);
-    predict(b, k, s);
-    leave_out(b, &f, k, left);
-    free(f.slope);
-    free(f.base);
 }
 
 int main(int argc, char **argv) {
@@ -404,15 +404,20 @@ int main(int argc, char **argv) {
     printf("%d rows, %d usable with a prediction, %d usable without\n", rows.n, b.n, b.unpredicted);
     printf("of %d rows that ran out of memory %d are said to fit; of %d that ran %d are not\n",
            b.failed, b.failed_fit, b.ran, b.ran_unfit);
-    if (wants_fit)
-        fit(&b, &k, s, left);
-    else
+    if (wants_fit) {
+        k = start_constants();
+        fit(&b, &k, ROUNDS);
         predict(&b, &k, s);
+        print_constants(&k);
+        fflush(stdout);
+        leave_out(&b, left);
+    } else {
+        predict(&b, &k, s);
+    }
     print_errors(&b, s, "in sample");
     if (wants_fit) {
         print_errors(&b, left, "left out");
         print_interval(&b, left);
-        print_constants(&k);
     }
     if (wants_rows)
         print_rows(&b, s);

@@ -81,12 +81,15 @@ static double product_share(const struct costing *c) {
 // Tiles of 128 x 128 go to the units in waves; the last wave may have few. A tile's depth costs a
 // fixed part: filling and emptying its pipeline.
 static double product_fill(const struct costing *c, double m, double n, double k) {
-    enum { TILE = 128 };
+    enum { TILE = 128, ALIGNED = 64 };
     const double units = c->cluster->device.units;
     const double tiles = ceil(m / TILE) * ceil(n / TILE), waves = ceil(tiles / units);
     const double edge = m * n / (ceil(m / TILE) * TILE * ceil(n / TILE) * TILE);
     const double full = pow(tiles / (waves * units), constant(c, COST_product_wave));
-    return edge * full * k / (k + constant(c, COST_product_depth));
+    // Rows of operands then begin at any place of a line of memory.
+    const bool ragged = fmod(n, ALIGNED) != 0 || fmod(k, ALIGNED) != 0;
+    return edge * full * k / (k + constant(c, COST_product_depth)) *
+           (ragged ? constant(c, COST_product_ragged) : 1);
 }
 
 double cost_product(const struct costing *c, double m, double n, double k, double flops) {

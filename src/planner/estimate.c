@@ -247,6 +247,15 @@ static double chunk_s(const struct times t[SAMPLES], enum part part, double laye
     return layer * layers + (first ? rest * before : 0) + (last ? rest * (1 - before) : 0);
 }
 
+// Communication that only the last micro-batch of a chunk has.
+static double comm_beside(const struct times t[SAMPLES], double layers, bool first, bool last) {
+    const double less = fmax(0, t[0].comm[PART_LAST] - t[0].comm[PART_BACKWARD]),
+                 more = fmax(0, t[1].comm[PART_LAST] - t[1].comm[PART_BACKWARD]),
+                 layer = (more - less) / SAMPLE_LAYERS,
+                 rest = fmax(0, less - SAMPLE_LAYERS * layer);
+    return fmax(0, layer * layers + (first || last ? rest / 2 : 0));
+}
+
 static int staged(const struct planner_setup *s, struct planner_sample const *x,
                   const struct times t[SAMPLES], struct costing *c, struct estimate *out,
                   struct err *e) {
@@ -257,7 +266,7 @@ static int staged(const struct planner_setup *s, struct planner_sample const *x,
     if (!w.forward)
         return err_set(e, ERR_MEMORY, "out of memory for %d chunks", chunks);
     w.backward = w.forward + chunks;
-    w.last = w.backward + chunks;
+    w.reduce = w.backward + chunks;
     const double f = before_layers(x->p[0], c, SEGMENT_FORWARD),
                  b = before_layers(x->p[0], c, SEGMENT_BACKWARD);
     double longest = 0;
@@ -266,7 +275,8 @@ static int staged(const struct planner_setup *s, struct planner_sample const *x,
         const bool first = k == 0, last = k == chunks - 1;
         w.forward[k] = chunk_s(t, PART_FORWARD, n, f, first, last);
         w.backward[k] = chunk_s(t, PART_BACKWARD, n, b, first, last);
-        w.last[k] = chunk_s(t, PART_LAST, n, b, first, last);
+        // Sums over replicas run beside the backward of other chunks.
+        w.reduce[k] = fmax(0, comm_beside(t, n, first, last) - w.backward[k]);
         out->micro_s += w.forward[k] + w.backward[k];
         longest = fmax(longest, n);
     }

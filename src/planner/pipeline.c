@@ -36,7 +36,7 @@ static int add_turn(struct program *p, const struct pipeline_times *t, int k, en
         program_segment(p, "turn", way == WAY_FORWARD ? SEGMENT_FORWARD : SEGMENT_BACKWARD);
     struct op in = part(OP_RECV, STREAM_COMM), work = part(OP_COPY, STREAM_COMPUTE),
               out = part(OP_SEND, STREAM_SEND);
-    work.first = (int64_t)way * all + k;
+    work.first = (int64_t)(way == WAY_LAST ? WAY_BACKWARD : way) * all + k;
     work.record = EVENT_DONE;
     if (from >= 0 && from < all) {
         in.peer = from % t->stages;
@@ -51,6 +51,12 @@ static int add_turn(struct program *p, const struct pipeline_times *t, int k, en
         out.channel = backward + to;
         out.wait[out.n_wait++] = EVENT_DONE;
         program_op(p, segment, &out);
+    }
+    if (way == WAY_LAST) {
+        struct op sum = part(OP_COPY, STREAM_COPY);
+        sum.first = (int64_t)WAY_LAST * all + k;
+        sum.wait[sum.n_wait++] = EVENT_DONE;
+        program_op(p, segment, &sum);
     }
     return segment;
 }
@@ -87,7 +93,9 @@ static double turn_s(void *arg, const struct program *p, const struct op *op) {
     if (op->kind != OP_COPY)
         return op->kind == OP_SEND ? t->message : 0;
     const int all = t->stages * t->chunks, way = (int)(op->first / all);
-    const double *times = way == WAY_FORWARD ? t->forward : way == WAY_LAST ? t->last : t->backward;
+    const double *times = way == WAY_FORWARD ? t->forward
+                          : way == WAY_LAST  ? t->reduce
+                                             : t->backward;
     return times[op->first % all];
 }
 

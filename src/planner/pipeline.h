@@ -9,8 +9,9 @@ struct pipeline_times {
     int stages, chunks; // chunks of each stage
     bool gpipe;
     int64_t micro_batches;
-    double message;                    // seconds from a chunk to the next
-    double *forward, *backward, *last; // of each chunk of the model; last: of the last micro-batch
+    double message;             // seconds from a chunk to the next
+    double *forward, *backward; // of each chunk of the model
+    double *reduce;             // sums over replicas behind its last backward, beside other work
 };
 
 // Seconds from the first forward to the last backward, and how long the stage that waits least

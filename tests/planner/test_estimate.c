@@ -175,6 +175,11 @@ static void pipelines(void **state) {
     compare(&w, 0.03, 0.12);
     w.s.recompute = RECOMPUTE_NONE;
     w.s.tensor = 1;
+    w.s.data = 2; // sums over replicas beside the last backwards
+    w.s.zero = 1;
+    compare(&w, 0.05, 0.12);
+    w.s.data = 1;
+    w.s.zero = 0;
     w.s.chunks = 3;
     compare(&w, 0.04, 0.15);
     hardware_free(&w.h);
