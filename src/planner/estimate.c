@@ -295,15 +295,16 @@ static int staged(const struct planner_setup *s, struct planner_sample const *x,
 
 // ---------------------------------------------------------------- the estimate
 
-// FLOPs of the model in one micro-batch of one replica, without what is computed again.
-static double model_flops(const struct program *p) {
+// FLOPs of the model in one micro-batch of one rank, without what is computed again. A rank of a
+// context group attends from its part of the rows to all of them.
+static double model_flops(const struct program *p, int context) {
     double sum = 0;
     for (int i = 0; i < p->n_order; i++) {
         const struct segment *seg = &p->segments[p->order[i].segment];
         for (int k = 0; p->order[i].micro == 0 && k < seg->n_ops; k++) {
             const enum op_category kind = op_info(seg->ops[k].kind)->category;
             if ((kind == CAT_MATMUL || kind == CAT_ATTENTION) && !(seg->ops[k].flags & OP_AGAIN))
-                sum += op_cost_of(p, &seg->ops[k]).flops;
+                sum += op_cost_of(p, &seg->ops[k]).flops * (kind == CAT_ATTENTION ? context : 1);
         }
     }
     return sum;
@@ -345,8 +346,8 @@ int planner_sample_estimate(const struct planner_sample *x, const struct cluster
     out->low_s = out->step_s * k->x[COST_interval_low];
     out->high_s = out->step_s * k->x[COST_interval_high];
     // A rank's program has the FLOPs of its slice, of all layers.
-    out->flops = at_layers(model_flops(x->p[0]), model_flops(x->p[1]), n) * s->tensor * s->context *
-                 s->context * s->data * (double)s->accum;
+    out->flops = at_layers(model_flops(x->p[0], s->context), model_flops(x->p[1], s->context), n) *
+                 s->tensor * s->context * s->data * (double)s->accum;
     planner_memory(s, x->p, out);
     out->bytes =
         out->peak_bytes * (1 + k->x[COST_allocator_share]) + k->x[COST_context_gib] * 1073741824.0;

@@ -96,6 +96,17 @@ int planner_print_options(const struct planner_question *q, const struct planner
     return rc;
 }
 
+static void print_work(const struct planner_option *o, FILE *f) {
+    if (o->setup.pipe > 1)
+        fprintf(f, "its busiest stage works %.3g s of a step and waits %.3g s for others\n",
+                o->e.compute_s, o->e.bubble_s);
+    else
+        fprintf(f,
+                "a step computes for %.3g s and communicates for %.3g s, side by side where it "
+                "can\n",
+                o->e.compute_s, o->e.comm_s);
+}
+
 static void print_memory(const struct planner_option *o, FILE *f) {
     double sum = 0;
     fprintf(f, "memory of its neediest rank (stage %d), modelled:", o->e.stage);
@@ -148,6 +159,7 @@ void planner_print_choice(const struct planner_question *q, const struct planner
                 "(modelled)\n",
                 planner_tokens_per_s(o), (long long)a->tokens, o->e.step_s, o->e.low_s,
                 o->e.high_s);
+        print_work(o, f);
         print_memory(o, f);
     }
     if (!explain && a->chosen >= 0)
