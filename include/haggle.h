@@ -248,6 +248,29 @@ struct haggle_tune {
 HAGGLE_API int haggle_tune(const struct haggle_config *c, const struct haggle_tune *t,
                            const struct haggle_sink *sink, struct haggle_error *e);
 
+// A request to haggle_plan. Texts are as on the command line; NULL: not given.
+struct haggle_plan {
+    const char *cluster;     // "8xa100-80g", "16x8xh100-80g", "2xaws-p5"
+    const char *goal;        // "bulk", "interactive"
+    const char *method;      // "full", "lora"
+    const char *p99;         // longest step: "2s"
+    const char *framework;   // whose way to run a step: "haggle" (NULL), "megatron", "fsdp", ...
+    const char *shape;       // a model by number, in place of the knob model
+    const char *hardware;    // file with more lines of the catalog
+    const char *rows;        // table of runs to predict, in place of a question
+    const char *save;        // file to write the recipe of the choice to
+    int64_t tokens_per_step; // 0: about 524288
+    bool explain;
+    enum haggle_format format; // of sink->out: HAGGLE_MARKDOWN or HAGGLE_CSV
+};
+
+// Predicts how the model of the config trains on hardware that is not here: layouts of ranks that
+// fit, with tokens/s, step time and its interval, and memory; chooses one. Uses the knobs model,
+// seq and precision. Runs nothing. HAGGLE_ERR_MEMORY, after what there is was printed, when
+// nothing fits or keeps p99. With `rows` it appends a prediction to each row of a table.
+HAGGLE_API int haggle_plan(const struct haggle_config *c, const struct haggle_plan *p,
+                           const struct haggle_sink *sink, struct haggle_error *e);
+
 struct haggle_data {
     const char *const *files; // .txt, .jsonl or folders, or "name:weight"; none: data.path
     size_t n_files;

@@ -120,6 +120,7 @@ VERB_PARTS(tune);
 VERB_PARTS(data);
 VERB_PARTS(report);
 VERB_PARTS(trials);
+VERB_PARTS(plan);
 VERB_PARTS(show);
 VERB_PARTS(verify);
 VERB_PARTS(eval);

@@ -28,6 +28,8 @@ static const struct verb verbs[] = {
          "report RUN_DIR [RUN_DIR ...] [--out FILE.html]"),
     VERB(trials, "list recorded trials, each with its figures or why it has none",
          "trials [TUNING|last|all|none] [--store FILE]"),
+    VERB(plan, "predict what to run on hardware you do not have, and what would fit",
+         "plan --cluster NAME [--goal GOAL] [RECIPE.yaml] [knob=value ...]"),
     VERB(show, "show the plan of a run: programs, bytes by class, predicted time",
          "show [RECIPE.yaml] [knob=value ...]"),
     VERB(verify, "compare loss, gradients, steps and text with a reference",

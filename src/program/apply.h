@@ -98,6 +98,8 @@ struct apply_chunks {
 int pipeline_cut(struct program *p, int forward, int backward, const struct apply_ranks *r,
                  const struct build *b, const struct model_shape *whole, struct apply_chunks *out,
                  struct err *e);
+// The most micro-batches in flight on this rank, over all of its chunks.
+int pipeline_slots(const struct apply_ranks *r, int micro_batches);
 // Appends the schedule's order of (chunk, micro-batch) between begin and update.
 int pipeline_order(struct program *p, const struct apply_ranks *r, const struct apply_chunks *c,
                    struct err *e);

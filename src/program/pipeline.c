@@ -384,15 +384,14 @@ static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i,
 // Slots are numbered over all chunks of the rank. A slot belongs to one (chunk, micro-batch) at a
 // time. So the tensors that chunk 0 and chunk 1 keep in slot 3 are never alive together and can
 // have the same bytes.
-static void count_slots(const struct apply_ranks *r, int micro_batches, struct apply_chunks *out) {
+int pipeline_slots(const struct apply_ranks *r, int micro_batches) {
     int live = 0, most = 0;
     struct turn t;
     for (int i = 0; schedule_turn(r, micro_batches, i, &t); i++) {
         live += t.forward ? 1 : -1;
         most = live > most ? live : most;
     }
-    for (int k = 0; k < out->n; k++)
-        out->slots[k] = most;
+    return most;
 }
 
 static int check_cut(const struct cut *c, int chunks, struct err *e) {
@@ -449,7 +448,8 @@ int pipeline_cut(struct program *p, int forward, int backward, const struct appl
     if (backward >= 0) {
         p->segments[backward].n_ops = 0;
         forget_other_stages(p, out, c.n_tensors);
-        count_slots(r, p->micro_batches, out);
+        for (int k = 0; k < out->n; k++)
+            out->slots[k] = pipeline_slots(r, p->micro_batches);
     }
     return program_finish(p, e);
 }

@@ -12,7 +12,7 @@ cmp -s out all || fail "'haggle help' and 'haggle --help' differ"
 run 0 "--version" --version
 says out "haggle " "--version"
 
-for verb in train tune bench data report trials show verify generate chat export tokenize knobs doctor help version docs; do
+for verb in train tune bench data report trials plan show verify generate chat export tokenize knobs doctor help version docs; do
     [ $verb = docs ] || says all "  $verb" "the list of verbs"
     run 0 "$verb --help" $verb --help
     says out "haggle $verb" "$verb --help"
