@@ -125,7 +125,25 @@ static void encode(const float *x, int64_t n, enum quant_order order, int zero,
 // XS_MOST: rows of x that are multiplied with a row of W while its codes are in registers.
 // STEP: pieces of one row of x that are used before the next row of W is, so that those of all rows
 // stay in the first cache. AHEAD: bytes of W that are fetched before they are read.
-enum { ROWS_W = 16, XS_MOST = 8, STEP = 32, AHEAD = 4096 };
+#ifndef WS_FROM
+#define WS_FROM 0
+#endif
+#ifndef AHEAD8
+#define AHEAD8 4096
+#endif
+#ifndef SAHEAD
+#define SAHEAD 1024
+#endif
+#ifndef HINT
+#define HINT _MM_HINT_T0
+#endif
+#ifndef AHEAD
+#define AHEAD 4096
+#endif
+#ifndef STEP
+#define STEP 32
+#endif
+enum { ROWS_W = 16, XS_MOST = 8, WS_MOST = 2 };
 
 INLINE __mmask64 first_bytes(int64_t n) {
     return n >= 64 ? ~(__mmask64)0 : n <= 0 ? 0 : ((__mmask64)1 << n) - 1;
@@ -135,29 +153,25 @@ INLINE __mmask64 first_bytes(int64_t n) {
 struct few_row {
     const uint8_t *codes;
     const char *scales, *least;
+};
+struct few_form {
     __m512i spread;
-    __mmask16 groups;
+    int group;
+    int64_t row_bytes, row_groups; // from a row of W to the next
 };
 
 // The float16 numbers of a piece's groups, in the order of lanes.
-INLINE __m512 read_halves(const struct few_row *w, const char *at) {
-    return _mm512_permutexvar_ps(w->spread,
-                                 _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(w->groups, at)));
+INLINE __m512 read_halves(__m512i spread, __mmask16 groups, const char *at) {
+    return _mm512_permutexvar_ps(spread, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(groups, at)));
 }
 
-// Multiplies a piece of a row of W with those of `xs` rows of x. `left`: elements of the row.
-INLINE void dot_piece(const int xs, const bool int4, const bool minima, const struct few_row *w,
-                      int64_t left, const struct quant_piece *x, __m512 sum[XS_MOST]) {
-    const int vectors = int4 ? 4 : 8;
-    const bool whole = left >= QUANT_PIECE;
-    __m512i code[8];
-    __m512 scale = _mm512_setzero_ps(), least = scale;
+INLINE void read_piece(const bool int4, const uint8_t *from, int64_t left, int64_t ahead, __m512i code[8]) {
 #pragma GCC unroll 8
-    for (int q = 0; q < vectors; q++) {
+    for (int q = 0; q < (int4 ? 4 : 8); q++) {
         const int64_t bytes = (int4 ? left / 2 : left) - q * 64;
-        code[q] = whole ? _mm512_loadu_si512(w->codes + q * 64)
-                        : _mm512_maskz_loadu_epi8(first_bytes(bytes), w->codes + q * 64);
-        _mm_prefetch((const char *)w->codes + q * 64 + AHEAD, _MM_HINT_T0);
+        code[q] = left >= QUANT_PIECE ? _mm512_loadu_si512(from + q * 64)
+                                      : _mm512_maskz_loadu_epi8(first_bytes(bytes), from + q * 64);
+        _mm_prefetch((const char *)from + q * 64 + ahead, HINT);
     }
     if (int4) {
         const __m512i low = _mm512_set1_epi8(15);
@@ -167,71 +181,120 @@ INLINE void dot_piece(const int xs, const bool int4, const bool minima, const st
             code[q + 4] = _mm512_and_si512(_mm512_srli_epi16(code[q], 4), low);
             code[q] = _mm512_and_si512(code[q], low);
         }
-        scale = read_halves(w, w->scales);
-        if (minima)
-            least = read_halves(w, w->least);
-    } else {
-        turn_piece(code);
+        return;
+    }
+    turn_piece(code);
 #pragma GCC unroll 8
-        for (int q = 0; q < 8; q++)
-            code[q] = _mm512_xor_si512(code[q], _mm512_set1_epi8((char)0x80));
+    for (int q = 0; q < 8; q++)
+        code[q] = _mm512_xor_si512(code[q], _mm512_set1_epi8((char)0x80));
+}
+
+// Multiplies a piece of `ws` rows of W with those of `xs` rows of x. `left`: elements of the row.
+INLINE void dot_piece(const int xs, const int ws, const bool int4, const bool minima,
+                      const struct few_form *form, const struct few_row *w, int64_t left,
+                      int64_t ahead, const struct quant_piece *x, __m512 sum[][ROWS_W]) {
+    const int tile = xs < 4 || ws == 1 ? xs : 4;
+    const int64_t groups = (left < QUANT_PIECE ? left : QUANT_PIECE) / form->group;
+    const __mmask16 mask = (__mmask16)((1 << groups) - 1);
+    __m512i code[WS_MOST][8];
+    __m512 scale[WS_MOST], least[WS_MOST];
+#pragma GCC unroll 4
+    for (int r = 0; r < ws; r++) {
+        const int64_t codes = r * form->row_bytes, numbers = r * form->row_groups;
+        read_piece(int4, w->codes + codes, left, ahead, code[r]);
+        if (int4) {
+            scale[r] = read_halves(form->spread, mask, w->scales + numbers * 2);
+            _mm_prefetch(w->scales + numbers * 2 + SAHEAD, HINT);
+        }
+        if (minima)
+            least[r] = read_halves(form->spread, mask, w->least + numbers * 2);
     }
 #pragma GCC unroll 8
-    for (int i = 0; i < xs; i++) {
-        __m512i dot = _mm512_loadu_si512(x[i].start);
+    for (int i0 = 0; i0 < xs; i0 += tile) {
+        __m512i dot[XS_MOST][WS_MOST];
+#pragma GCC unroll 8
+        for (int i = 0; i < tile; i++)
+#pragma GCC unroll 4
+            for (int r = 0; r < ws; r++)
+                dot[i][r] = _mm512_loadu_si512(x[i0 + i].start);
 #pragma GCC unroll 8
         for (int q = 0; q < 8; q++)
-            dot = _mm512_dpbusd_epi32(dot, code[q], _mm512_loadu_si512(x[i].codes + q * 64));
-        const __m512 own = _mm512_loadu_ps(x[i].scale);
-        sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), int4 ? _mm512_mul_ps(own, scale) : own,
-                                 sum[i]);
-        if (minima)
-            sum[i] = _mm512_fmadd_ps(least, _mm512_loadu_ps(x[i].sum), sum[i]);
+#pragma GCC unroll 8
+            for (int i = 0; i < tile; i++) {
+                const __m512i from = _mm512_loadu_si512(x[i0 + i].codes + q * 64);
+#pragma GCC unroll 4
+                for (int r = 0; r < ws; r++)
+                    dot[i][r] = _mm512_dpbusd_epi32(dot[i][r], code[r][q], from);
+            }
+#pragma GCC unroll 8
+        for (int i = 0; i < tile; i++) {
+            const __m512 own = _mm512_loadu_ps(x[i0 + i].scale);
+#pragma GCC unroll 4
+            for (int r = 0; r < ws; r++) {
+                const __m512 by = int4 ? _mm512_mul_ps(own, scale[r]) : own;
+                __m512 *to = &sum[i0 + i][r];
+                *to = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][r]), by, *to);
+                if (minima)
+                    *to = _mm512_fmadd_ps(least[r], _mm512_loadu_ps(x[i0 + i].sum), *to);
+            }
+        }
     }
+}
+
+// Pieces [k0, k1) of `ws` rows of W from j + r on.
+INLINE void dot_span(const int xs, const int ws, const bool int4, const bool minima,
+                     const struct quant_product *p, const struct few_form *form, int64_t i,
+                     int64_t row, int64_t k0, int64_t k1, __m512 sum[][ROWS_W]) {
+    const int64_t first = row * p->parts.groups + k0 / form->group,
+                  ahead = xs < 8 ? AHEAD : (AHEAD8 / form->row_bytes + 1) * form->row_bytes;
+    const struct quant_piece *x = p->row[i] + k0 / QUANT_PIECE * QUANT_ROWS;
+    struct few_row w = {.codes = (const uint8_t *)p->w + p->parts.codes + row * form->row_bytes +
+                                 (int4 ? k0 / 2 : k0),
+                        .scales = p->w + p->parts.scales + first * 2,
+                        .least = p->w + p->parts.minima + first * 2};
+    int64_t k = k0;
+    __m512 own[XS_MOST][ROWS_W];
+    for (int q = 0; q < xs; q++)
+        for (int r = 0; r < ws; r++)
+            own[q][r] = _mm512_maskz_loadu_ps(k0 > 0 ? 0xffff : 0, &sum[q][r]);
+    for (; k + QUANT_PIECE <= k1; k += QUANT_PIECE, x += QUANT_ROWS) {
+        dot_piece(xs, ws, int4, minima, form, &w, QUANT_PIECE, ahead, x, own);
+        w.codes += int4 ? QUANT_PIECE / 2 : QUANT_PIECE;
+        w.scales += QUANT_PIECE / form->group * 2;
+        w.least += QUANT_PIECE / form->group * 2;
+    }
+    if (k < k1)
+        dot_piece(xs, ws, int4, minima, form, &w, k1 - k, ahead, x, own);
+    for (int q = 0; q < xs; q++)
+        for (int r = 0; r < ws; r++)
+            sum[q][r] = own[q][r];
 }
 
 // Columns [j, j + rows) of `xs` rows of y from i on; `rows` is at most ROWS_W.
 INLINE void dot_rows(const int xs, const bool int4, const bool minima,
                      const struct quant_product *p, int64_t i, int64_t j, int64_t rows) {
     const int64_t step = STEP / xs * (int64_t)QUANT_PIECE;
-    const int group = int4 ? p->storage.group : QUANT_PIECE;
-    struct few_row w;
+    const int group = int4 ? p->storage.group : QUANT_PIECE, ws = xs > WS_FROM ? 2 : 1;
+    const struct few_form form = {
+        .spread = _mm512_srlv_epi32(lane_order(),
+                                    _mm512_set1_epi32(group == 32 ? 0 : group == 64 ? 1 : 2)),
+        .group = group,
+        .row_bytes = (int64_t)p->parts.row_bytes,
+        .row_groups = p->parts.groups};
     __m512 sum[XS_MOST][ROWS_W];
     for (int q = 0; q < xs; q++)
-        for (int r = 0; r < ROWS_W; r++)
+        for (int64_t r = rows; r < ROWS_W; r++)
             sum[q][r] = _mm512_setzero_ps();
-    w.spread = _mm512_srlv_epi32(lane_order(), _mm512_set1_epi32(group == 32   ? 0
-                                                                 : group == 64 ? 1
-                                                                               : 2));
-    for (int64_t k0 = 0; k0 < p->k; k0 += step)
-        for (int64_t r = 0; r < rows; r++) {
-            const int64_t end = p->k - k0 < step ? p->k : k0 + step,
-                          first = (j + r) * p->parts.groups + k0 / group;
-            const struct quant_piece *x = p->row[i] + k0 / QUANT_PIECE * QUANT_ROWS;
-            __m512 own[XS_MOST];
-            w.codes = (const uint8_t *)p->w + p->parts.codes +
-                      (j + r) * (int64_t)p->parts.row_bytes + (int4 ? k0 / 2 : k0);
-            w.scales = p->w + p->parts.scales + first * 2;
-            w.least = p->w + p->parts.minima + first * 2;
-            w.groups = (__mmask16)((1 << QUANT_PIECE / group) - 1);
-#pragma GCC unroll 8
-            for (int q = 0; q < xs; q++)
-                own[q] = sum[q][r];
-            int64_t k = k0;
-            for (; k + QUANT_PIECE <= end; k += QUANT_PIECE, x += QUANT_ROWS) {
-                dot_piece(xs, int4, minima, &w, QUANT_PIECE, x, own);
-                w.codes += int4 ? QUANT_PIECE / 2 : QUANT_PIECE;
-                w.scales += QUANT_PIECE / group * 2;
-                w.least += QUANT_PIECE / group * 2;
-            }
-            if (k < end) {
-                w.groups = (__mmask16)((1 << (end - k) / group) - 1);
-                dot_piece(xs, int4, minima, &w, end - k, x, own);
-            }
-#pragma GCC unroll 8
-            for (int q = 0; q < xs; q++)
-                sum[q][r] = own[q];
-        }
+    for (int64_t k = 0; k < p->k; k += step) {
+        const int64_t end = p->k - k < step ? p->k : k + step;
+        int64_t r = 0;
+        for (; r + ws <= rows; r += ws)
+            dot_span(xs, ws, int4, minima, p, &form, i, j + r, k, end,
+                     (__m512(*)[ROWS_W])(void *)&sum[0][r]);
+        if (r < rows)
+            dot_span(xs, 1, int4, minima, p, &form, i, j + r, k, end,
+                     (__m512(*)[ROWS_W])(void *)&sum[0][r]);
+    }
     const __mmask16 mask = (__mmask16)((1 << rows) - 1);
     const __m512 scale =
         int4 ? _mm512_set1_ps(1) : _mm512_maskz_loadu_ps(mask, p->w + p->parts.scales + j * 4);
