@@ -38,15 +38,15 @@ INLINE __m256i dot4(__m256i u, __m256i s) {
 
 static void encode_block(const float *x, enum quant_order order, int zero, int b,
                          struct quant_piece *p) {
-    const __m256 zero = _mm256_setzero_ps();
-    __m256 v[4], most = zero, bad = zero;
+    const __m256 none = _mm256_setzero_ps();
+    __m256 v[4], most = none, bad = none;
     __m256i code[4], sum = _mm256_setzero_si256();
     for (int i = 0; i < 4; i++) {
         v[i] = _mm256_loadu_ps(x + i * 8);
         most = _mm256_max_ps(most, absolute(v[i]));
-        bad = _mm256_add_ps(bad, _mm256_mul_ps(v[i], zero));
+        bad = _mm256_add_ps(bad, _mm256_mul_ps(v[i], none));
     }
-    const bool good = _mm256_movemask_ps(_mm256_cmp_ps(bad, zero, _CMP_EQ_OQ)) == 0xff;
+    const bool good = _mm256_movemask_ps(_mm256_cmp_ps(bad, none, _CMP_EQ_OQ)) == 0xff;
     const float scale = good ? largest_of(most) / 127 : __builtin_nanf("");
     const __m256 by = _mm256_set1_ps(scale > 0 ? 1 / scale : 0);
     for (int i = 0; i < 4; i++) {

@@ -122,178 +122,139 @@ static void encode(const float *x, int64_t n, enum quant_order order, int zero,
 
 // ---------------------------------------------------------------- few rows
 
-// XS_MOST: rows of x that are multiplied with a row of W while its codes are in registers.
-// STEP: pieces of one row of x that are used before the next row of W is, so that those of all rows
-// stay in the first cache. AHEAD: bytes of W that are fetched before they are read.
-#ifndef WS_FROM
-#define WS_FROM 0
-#endif
-#ifndef AHEAD8
-#define AHEAD8 4096
-#endif
-#ifndef SAHEAD
-#define SAHEAD 1024
-#endif
-#ifndef HINT
-#define HINT _MM_HINT_T0
-#endif
-#ifndef AHEAD
-#define AHEAD 4096
-#endif
-#ifndef STEP
-#define STEP 32
-#endif
-enum { ROWS_W = 16, XS_MOST = 8, WS_MOST = 2 };
+// ROWS_W: rows of W whose sums are finished together. XS_MOST: rows of x that are multiplied with
+// the codes of a row of W while these are in registers. STEP: pieces of x in all that are used again
+// and again before the next ones are, so that they stay in the first cache. AHEAD: elements of W
+// that are fetched before they are read. The hardware fetches too little: W is read faster than it
+// learns, and of the scales it sees a line now and then.
+enum { ROWS_W = 16, XS_MOST = 8, STEP = 32, AHEAD = 8192 };
 
 INLINE __mmask64 first_bytes(int64_t n) {
     return n >= 64 ? ~(__mmask64)0 : n <= 0 ? 0 : ((__mmask64)1 << n) - 1;
 }
 
-// What a row of W has at a piece. `spread`: which of the piece's groups each lane is of.
-struct few_row {
+// Where a row of W is read.
+struct place {
     const uint8_t *codes;
     const char *scales, *least;
-};
-struct few_form {
-    __m512i spread;
-    int group;
-    int64_t row_bytes, row_groups; // from a row of W to the next
+    int64_t ahead, numbers_ahead; // bytes
+    __m512i spread;               // which of a piece's groups each lane is of
+    int group;                    // elements
 };
 
-// The float16 numbers of a piece's groups, in the order of lanes.
-INLINE __m512 read_halves(__m512i spread, __mmask16 groups, const char *at) {
-    return _mm512_permutexvar_ps(spread, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(groups, at)));
-}
-
-INLINE void read_piece(const bool int4, const uint8_t *from, int64_t left, int64_t ahead, __m512i code[8]) {
+// The 512 codes of a piece as unsigned bytes: vector q has 4 of each block, in the order of lanes.
+// `left`: elements of the row.
+INLINE void read_piece(const bool int4, const struct place *w, int64_t left, __m512i code[8]) {
+    const int64_t bytes = int4 ? left / 2 : left;
+    const int vectors = int4 ? 4 : 8;
 #pragma GCC unroll 8
-    for (int q = 0; q < (int4 ? 4 : 8); q++) {
-        const int64_t bytes = (int4 ? left / 2 : left) - q * 64;
-        code[q] = left >= QUANT_PIECE ? _mm512_loadu_si512(from + q * 64)
-                                      : _mm512_maskz_loadu_epi8(first_bytes(bytes), from + q * 64);
-        _mm_prefetch((const char *)from + q * 64 + ahead, HINT);
+    for (int q = 0; q < vectors; q++) {
+        const uint8_t *from = w->codes + q * 64;
+        code[q] = left >= QUANT_PIECE ? _mm512_loadu_si512(from)
+                                      : _mm512_maskz_loadu_epi8(first_bytes(bytes - q * 64), from);
+        _mm_prefetch((const char *)from + w->ahead, _MM_HINT_T0);
     }
-    if (int4) {
-        const __m512i low = _mm512_set1_epi8(15);
-        turn_quarters(code);
-#pragma GCC unroll 4
-        for (int q = 0; q < 4; q++) {
-            code[q + 4] = _mm512_and_si512(_mm512_srli_epi16(code[q], 4), low);
-            code[q] = _mm512_and_si512(code[q], low);
-        }
-        return;
-    }
-    turn_piece(code);
-#pragma GCC unroll 8
-    for (int q = 0; q < 8; q++)
-        code[q] = _mm512_xor_si512(code[q], _mm512_set1_epi8((char)0x80));
-}
-
-// Multiplies a piece of `ws` rows of W with those of `xs` rows of x. `left`: elements of the row.
-INLINE void dot_piece(const int xs, const int ws, const bool int4, const bool minima,
-                      const struct few_form *form, const struct few_row *w, int64_t left,
-                      int64_t ahead, const struct quant_piece *x, __m512 sum[][ROWS_W]) {
-    const int tile = xs < 4 || ws == 1 ? xs : 4;
-    const int64_t groups = (left < QUANT_PIECE ? left : QUANT_PIECE) / form->group;
-    const __mmask16 mask = (__mmask16)((1 << groups) - 1);
-    __m512i code[WS_MOST][8];
-    __m512 scale[WS_MOST], least[WS_MOST];
-#pragma GCC unroll 4
-    for (int r = 0; r < ws; r++) {
-        const int64_t codes = r * form->row_bytes, numbers = r * form->row_groups;
-        read_piece(int4, w->codes + codes, left, ahead, code[r]);
-        if (int4) {
-            scale[r] = read_halves(form->spread, mask, w->scales + numbers * 2);
-            _mm_prefetch(w->scales + numbers * 2 + SAHEAD, HINT);
-        }
-        if (minima)
-            least[r] = read_halves(form->spread, mask, w->least + numbers * 2);
-    }
-#pragma GCC unroll 8
-    for (int i0 = 0; i0 < xs; i0 += tile) {
-        __m512i dot[XS_MOST][WS_MOST];
-#pragma GCC unroll 8
-        for (int i = 0; i < tile; i++)
-#pragma GCC unroll 4
-            for (int r = 0; r < ws; r++)
-                dot[i][r] = _mm512_loadu_si512(x[i0 + i].start);
+    if (!int4) {
+        turn_piece(code);
 #pragma GCC unroll 8
         for (int q = 0; q < 8; q++)
-#pragma GCC unroll 8
-            for (int i = 0; i < tile; i++) {
-                const __m512i from = _mm512_loadu_si512(x[i0 + i].codes + q * 64);
+            code[q] = _mm512_xor_si512(code[q], _mm512_set1_epi8((char)QUANT_ZERO8));
+        return;
+    }
+    turn_quarters(code);
 #pragma GCC unroll 4
-                for (int r = 0; r < ws; r++)
-                    dot[i][r] = _mm512_dpbusd_epi32(dot[i][r], code[r][q], from);
-            }
-#pragma GCC unroll 8
-        for (int i = 0; i < tile; i++) {
-            const __m512 own = _mm512_loadu_ps(x[i0 + i].scale);
-#pragma GCC unroll 4
-            for (int r = 0; r < ws; r++) {
-                const __m512 by = int4 ? _mm512_mul_ps(own, scale[r]) : own;
-                __m512 *to = &sum[i0 + i][r];
-                *to = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][r]), by, *to);
-                if (minima)
-                    *to = _mm512_fmadd_ps(least[r], _mm512_loadu_ps(x[i0 + i].sum), *to);
-            }
-        }
+    for (int q = 0; q < 4; q++) {
+        code[q + 4] = _mm512_and_si512(_mm512_srli_epi16(code[q], 4), _mm512_set1_epi8(15));
+        code[q] = _mm512_and_si512(code[q], _mm512_set1_epi8(15));
     }
 }
 
-// Pieces [k0, k1) of `ws` rows of W from j + r on.
-INLINE void dot_span(const int xs, const int ws, const bool int4, const bool minima,
-                     const struct quant_product *p, const struct few_form *form, int64_t i,
-                     int64_t row, int64_t k0, int64_t k1, __m512 sum[][ROWS_W]) {
-    const int64_t first = row * p->parts.groups + k0 / form->group,
-                  ahead = xs < 8 ? AHEAD : (AHEAD8 / form->row_bytes + 1) * form->row_bytes;
-    const struct quant_piece *x = p->row[i] + k0 / QUANT_PIECE * QUANT_ROWS;
-    struct few_row w = {.codes = (const uint8_t *)p->w + p->parts.codes + row * form->row_bytes +
-                                 (int4 ? k0 / 2 : k0),
-                        .scales = p->w + p->parts.scales + first * 2,
-                        .least = p->w + p->parts.minima + first * 2};
-    int64_t k = k0;
-    __m512 own[XS_MOST][ROWS_W];
-    for (int q = 0; q < xs; q++)
-        for (int r = 0; r < ws; r++)
-            own[q][r] = _mm512_maskz_loadu_ps(k0 > 0 ? 0xffff : 0, &sum[q][r]);
-    for (; k + QUANT_PIECE <= k1; k += QUANT_PIECE, x += QUANT_ROWS) {
-        dot_piece(xs, ws, int4, minima, form, &w, QUANT_PIECE, ahead, x, own);
-        w.codes += int4 ? QUANT_PIECE / 2 : QUANT_PIECE;
-        w.scales += QUANT_PIECE / form->group * 2;
-        w.least += QUANT_PIECE / form->group * 2;
+// The float16 numbers of a piece's groups, in the order of lanes.
+INLINE __m512 read_halves(const struct place *w, const char *at, int64_t left) {
+    const int64_t groups = (left < QUANT_PIECE ? left : QUANT_PIECE) / w->group;
+    _mm_prefetch(at + w->numbers_ahead, _MM_HINT_T0);
+    return _mm512_permutexvar_ps(
+        w->spread, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)((1 << groups) - 1), at)));
+}
+
+// Multiplies a piece of a row of W with those of `xs` rows of x.
+INLINE void dot_piece(const int xs, const bool int4, const bool minima, const struct place *w,
+                      int64_t left, const struct quant_piece *x, __m512 sum[XS_MOST]) {
+    __m512i code[8], dot[XS_MOST];
+    __m512 scale = _mm512_setzero_ps(), least = scale;
+    read_piece(int4, w, left, code);
+    if (int4)
+        scale = read_halves(w, w->scales, left);
+    if (minima)
+        least = read_halves(w, w->least, left);
+#pragma GCC unroll 8
+    for (int i = 0; i < xs; i++)
+        dot[i] = _mm512_loadu_si512(x[i].start);
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; q++)
+#pragma GCC unroll 8
+        for (int i = 0; i < xs; i++)
+            dot[i] = _mm512_dpbusd_epi32(dot[i], code[q], _mm512_loadu_si512(x[i].codes + q * 64));
+#pragma GCC unroll 8
+    for (int i = 0; i < xs; i++) {
+        const __m512 own = _mm512_loadu_ps(x[i].scale);
+        sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i]), int4 ? _mm512_mul_ps(own, scale) : own,
+                                 sum[i]);
+        if (minima)
+            sum[i] = _mm512_fmadd_ps(least, _mm512_loadu_ps(x[i].sum), sum[i]);
     }
-    if (k < k1)
-        dot_piece(xs, ws, int4, minima, form, &w, k1 - k, ahead, x, own);
+}
+
+// Adds elements [k0, k1) of row j of W to the sums of `xs` rows of x from i on.
+INLINE void dot_span(const int xs, const bool int4, const bool minima,
+                     const struct quant_product *p, struct place w, int64_t i, int64_t j,
+                     int64_t k0, int64_t k1, __m512 *sum) {
+    const int64_t first = j * p->parts.groups + k0 / w.group;
+    const struct quant_piece *x = p->row[i] + k0 / QUANT_PIECE * QUANT_ROWS;
+    __m512 own[XS_MOST];
+    w.codes = (const uint8_t *)p->w + p->parts.codes + j * (int64_t)p->parts.row_bytes +
+              (int4 ? k0 / 2 : k0);
+    w.scales = p->w + p->parts.scales + first * 2;
+    w.least = p->w + p->parts.minima + first * 2;
+#pragma GCC unroll 8
     for (int q = 0; q < xs; q++)
-        for (int r = 0; r < ws; r++)
-            sum[q][r] = own[q][r];
+        own[q] = k0 > 0 ? sum[q * ROWS_W] : _mm512_setzero_ps();
+    for (; k0 + QUANT_PIECE <= k1; k0 += QUANT_PIECE, x += QUANT_ROWS) {
+        dot_piece(xs, int4, minima, &w, QUANT_PIECE, x, own);
+        w.codes += int4 ? QUANT_PIECE / 2 : QUANT_PIECE;
+        w.scales += QUANT_PIECE / w.group * 2;
+        w.least += QUANT_PIECE / w.group * 2;
+    }
+    if (k0 < k1)
+        dot_piece(xs, int4, minima, &w, k1 - k0, x, own);
+#pragma GCC unroll 8
+    for (int q = 0; q < xs; q++)
+        sum[q * ROWS_W] = own[q];
 }
 
 // Columns [j, j + rows) of `xs` rows of y from i on; `rows` is at most ROWS_W.
 INLINE void dot_rows(const int xs, const bool int4, const bool minima,
                      const struct quant_product *p, int64_t i, int64_t j, int64_t rows) {
     const int64_t step = STEP / xs * (int64_t)QUANT_PIECE;
-    const int group = int4 ? p->storage.group : QUANT_PIECE, ws = xs > WS_FROM ? 2 : 1;
-    const struct few_form form = {
-        .spread = _mm512_srlv_epi32(lane_order(),
-                                    _mm512_set1_epi32(group == 32 ? 0 : group == 64 ? 1 : 2)),
-        .group = group,
-        .row_bytes = (int64_t)p->parts.row_bytes,
-        .row_groups = p->parts.groups};
+    struct place w = {.group = int4 ? p->storage.group : QUANT_PIECE};
     __m512 sum[XS_MOST][ROWS_W];
+    w.spread = _mm512_srlv_epi32(lane_order(), _mm512_set1_epi32(w.group == 32   ? 0
+                                                                 : w.group == 64 ? 1
+                                                                                 : 2));
     for (int q = 0; q < xs; q++)
         for (int64_t r = rows; r < ROWS_W; r++)
             sum[q][r] = _mm512_setzero_ps();
     for (int64_t k = 0; k < p->k; k += step) {
         const int64_t end = p->k - k < step ? p->k : k + step;
-        int64_t r = 0;
-        for (; r + ws <= rows; r += ws)
-            dot_span(xs, ws, int4, minima, p, &form, i, j + r, k, end,
-                     (__m512(*)[ROWS_W])(void *)&sum[0][r]);
-        if (r < rows)
-            dot_span(xs, 1, int4, minima, p, &form, i, j + r, k, end,
-                     (__m512(*)[ROWS_W])(void *)&sum[0][r]);
+        for (int64_t r = 0; r < rows; r++) {
+            // Rows that are read a part at a time: what is fetched goes through the next ROWS_W
+            // rows from their first byte to their last.
+            const int64_t ahead =
+                p->k <= step ? AHEAD : (ROWS_W - r) * p->k + rows * k + r * (end - k) - k;
+            w.ahead = int4 ? ahead / 2 : ahead;
+            w.numbers_ahead = ahead / w.group * 2;
+            dot_span(xs, int4, minima, p, w, i, j + r, k, end, &sum[0][r]);
+        }
     }
     const __mmask16 mask = (__mmask16)((1 << rows) - 1);
     const __m512 scale =
