@@ -33,7 +33,7 @@ static void put_about(FILE *f, const struct gen *g, const struct gen_facts *fact
     text[0] = '\0';
     for (int l = 0; l < GEN_LIMITS; l++)
         if (g->request.limit_ns[l] > 0)
-            n += (size_t)snprintf(text + n, sizeof text - n, "%sp%g of the %s at most %.4g ms",
+            n += (size_t)snprintf(text + n, sizeof text - n, "%sp%g of the %s at most %.6g ms",
                                   n ? ", " : "", 100 * g->request.p,
                                   gen_limit_name((enum gen_limit)l),
                                   1e-6 * (double)g->request.limit_ns[l]);

@@ -102,7 +102,7 @@ const char *gen_budgets(char out[GEN_SENTENCE_BYTES], const struct gen *g) {
         const struct gen_bound *b = &g->bounds[l];
         if (!b->asked)
             continue;
-        add(out, &n, "%s: p%g %.4g ms of %zu, limit %.4g ms: %s\n",
+        add(out, &n, "%s: p%g %.4g ms of %zu, limit %.6g ms: %s\n",
             gen_limit_name((enum gen_limit)l), 100 * b->q.p, 1e-6 * b->q.value, b->q.n,
             1e-6 * (double)g->request.limit_ns[l],
             b->proven ? "proven at 95 %" : "provisional, not proven");

@@ -20,7 +20,7 @@ run 0 "a run" train model=tiny seq=16 steps=20 generate.tokens=0 run.dir=run -q
 tuned 0 "a run under budgets" run --batch 2 --ttft 20s --itl 10s --p 90 --prompt-tokens 16 --output-tokens 8 \
     --time 3s --save best.yaml --json best.json
 says out "Formats were compared on text that the model made itself" "a run: what the divergence is of"
-says out "limit 1e+04 ms: proven at 95 %" "a run: the budget is proven"
+says out "limit 10000 ms: proven at 95 %" "a run: the budget is proven"
 says out "haggle generate run" "a run: the command that pins the choice"
 json best.json '[f["name"] for f in d["formats"]] == ["as given", "bf16", "int8", "int4 g32", "int4 g128"]' "formats"
 json best.json 'all(f["kl"] >= 0 and f["kl"] < f["kl_limit"] and not f["refused"] for f in d["formats"][1:])' "divergence"
