@@ -117,9 +117,8 @@ static void add(struct contestants *x, double a, double b) {
     x->b[x->n++] = b;
 }
 
-static void compare(const struct contestants *x, double confidence, double tolerance,
-                    struct contest *out) {
-    const struct contest_options o = {.confidence = confidence, .tolerance = tolerance};
+static void compare(const struct contestants *x, double confidence, struct contest *out) {
+    const struct contest_options o = {.confidence = confidence};
     contest_rounds(out, x->a, x->b, x->n, &o);
 }
 
@@ -139,7 +138,7 @@ static double typical_ns(const struct rounds *r, int a, int b, const int *state,
 static void look_at(const struct contestants *x, double confidence, struct tune_state *out) {
     double log_ratio[ROUNDS_MOST];
     struct contest c;
-    compare(x, confidence, 0, &c);
+    compare(x, confidence, &c);
     for (size_t k = 0; k < x->n; k++)
         log_ratio[k] = x->b[k] - x->a[k];
     out->rounds = (int)x->n;
@@ -159,7 +158,7 @@ static void borrow_width(const struct rounds *r, int a, int b, const int *state,
     for (int k = 0; k < r->done; k++)
         if (state[k] >= 0)
             add(&x, r->seats[a].cost[k] + log(of[state[k]].ratio), r->seats[b].cost[k]);
-    compare(&x, confidence, 0, &c);
+    compare(&x, confidence, &c);
     const double half = 0.5 * log(c.high / c.low), all = (double)x.n;
     for (int s = 0; s < n; s++) {
         const double factor = exp(half * sqrt(all / of[s].rounds * all / (all - n)));
