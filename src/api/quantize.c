@@ -113,8 +113,8 @@ struct beside {
     struct quantize_folder how;
     double limit;
     const char *doing; // what the live line shows
-    // data: --data, divided. other: --eval. The result is compared on `other`, else on the validation
-    // split of `data`.
+    // data: --data, divided. other: --eval. The result is compared on `other`, else on the
+    // validation split of `data`.
     struct score data, other;
     struct powers powers;
     struct tuned tuned;

@@ -54,9 +54,9 @@ struct quantize_summary {
     double worst_error;
 };
 
-// Which matrices of the model are stored how: those that are kept, those that are wider, those whose
-// rows are no whole groups. `matrices`: how many are in the format asked for. ERR_USAGE when a list
-// names nothing, or when none is left.
+// Which matrices of the model are stored how: those that are kept, those that are wider, those
+// whose rows are no whole groups. `matrices`: how many are in the format asked for. ERR_USAGE when
+// a list names nothing, or when none is left.
 int quantize_choose(const struct quantize_folder *q, const struct model_shape *shape,
                     struct quantized *out, int64_t *matrices, struct err *e);
 

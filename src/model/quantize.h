@@ -6,7 +6,7 @@
 //   awq   activation-aware: the same choice, and scales (and minima) fitted to the codes, by the
 //         squared error in which each column counts by the mean square of what it is multiplied
 //         with. So the columns of large activations are kept nearest. No weight is scaled, so
-//         nothing has to be folded into other tensors, and every matrix of every family can have it.
+//         nothing has to be folded into other tensors, and every matrix of any family can have it.
 //   tuned begins as awq; then scales and minima are trained (train/tuned.h).
 #ifndef HAGGLE_MODEL_QUANTIZE_H
 #define HAGGLE_MODEL_QUANTIZE_H

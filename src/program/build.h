@@ -28,10 +28,11 @@ struct build {
     bool keep_gradients; // gradients live for the whole run, to be read after a turn (verification)
     bool keep_logits;    // the same for the logits
     bool keep_row_loss;  // and for the loss of every row
-    bool teacher;        // the loss is the divergence from logits that the host writes (NAME_TEACHER)
-    bool powers;         // also adds up the squares of what each matrix is multiplied with
-    bool one_document;   // per sequence, from its first column: attention needs no boundaries
-    bool guest;          // runs while another program's turn is interrupted (program.h)
+    // The loss is the divergence from logits that the host writes (NAME_TEACHER).
+    bool teacher;
+    bool powers;       // also adds up the squares of what each matrix is multiplied with
+    bool one_document; // per sequence, from its first column: attention needs no boundaries
+    bool guest;        // runs while another program's turn is interrupted (program.h)
     const struct quantized
         *quantized; // which weights are quantized (model/quantized.h); NULL: none
 };

@@ -277,8 +277,8 @@ struct program {
 #define NAME_AVERAGE     "const.average"  // [CLIP_COUNT] float64: the factor 1 / replicas
 #define NAME_LOGITS      "logits"
 #define NAME_TEACHER     "in.teacher" // [B*T, V]: logits that a program that learns them is given
-#define NAME_POWER       "power."     // prefix: of a matrix, the sums of squares of what it multiplies
-#define NAME_ROW_LOSS    "row_loss" // [B*T]: nats; 0 where nothing is trained
+#define NAME_POWER       "power."     // prefix, of a matrix: sums of squares of what it multiplies
+#define NAME_ROW_LOSS    "row_loss"   // [B*T]: nats; 0 where nothing is trained
 
 // Elements of NAME_HYPER: everything the host decides per turn. They are doubles because 1 - 0.999
 // must not lose digits.

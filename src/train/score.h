@@ -67,8 +67,8 @@ struct score_listener { // any member may be NULL
 int score_open(struct score *s, const struct knobs *k, const struct score_listener *l,
                struct err *e);
 // The same data divided by text (dataset.h, by_text): `fraction` of the records is the validation
-// split, the others are the training split; 0: all are, and windows are those of training. There are no units: it is for likeness.h and what
-// calibrates.
+// split, the others are the training split; 0: all are, and windows are those of training. There
+// are no units: it is for likeness.h and for what calibrates.
 int score_open_divided(struct score *s, const struct knobs *k, double fraction,
                        const struct score_listener *l, struct err *e);
 void score_close(struct score *s); // also after a failure, and zeroed

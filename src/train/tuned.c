@@ -231,9 +231,9 @@ static float code_of(const struct rounded *r, int64_t row, int64_t column) {
 
 // Moves the fine codes of a row, straight through the rounding. Gradients are taken in units of the
 // row's root mean square, or the matrix' where that is larger, and none counts for more than
-// MOVE_MOST of it: rows of tokens that the text uses often have gradients a hundred times the usual.
-// Not beyond what rounds to the first and the last code: from further away they would never come
-// back. Returns the sum of the squares.
+// MOVE_MOST of it: rows of tokens that the text uses often have gradients a hundred times the
+// usual. Not beyond what rounds to the first and the last code: from further away they would never
+// come back. Returns the sum of the squares.
 static double move_codes(struct summing *s, int64_t row) {
     const struct rounded *r = s->r;
     const int64_t cols = r->param.dims[1];

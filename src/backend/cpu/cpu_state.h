@@ -55,8 +55,8 @@ void cpu_run(struct cpu *cpu, pool_fn *fn, void *arg, int64_t work);
 cpu_fn cpu_zero, cpu_copy, cpu_cast, cpu_embed, cpu_embed_dw, cpu_gather_rows, cpu_norm,
     cpu_norm_dx, cpu_norm_dw, cpu_bias_db, cpu_rope_table, cpu_rope, cpu_act, cpu_act_bwd,
     cpu_swiglu, cpu_swiglu_bwd, cpu_add, cpu_dropout, cpu_loss, cpu_loss_sum, cpu_loss_stats,
-    cpu_loss_part, cpu_loss_kl, cpu_argmax, cpu_grad_sqnorm, cpu_clip, cpu_sum, cpu_adamw, cpu_adamw_bf16,
-    cpu_adamw_int8;
+    cpu_loss_part, cpu_loss_kl, cpu_argmax, cpu_grad_sqnorm, cpu_clip, cpu_sum, cpu_adamw,
+    cpu_adamw_bf16, cpu_adamw_int8;
 struct adamw_scalars cpu_adamw_scalars(const struct op_call *c);
 cpu_fn cpu_matmul, cpu_matmul_act, cpu_matmul_dx, cpu_matmul_dw;
 cpu_fn cpu_matmul_quantized; // matmul and matmul_act
