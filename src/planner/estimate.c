@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES = 2, MICROS = 3 };
+enum { SAMPLES = 2, MICROS = 3, ROWS_MOST = 1 << 28 };
 
 struct planner_sample {
     struct planner_setup setup;
@@ -36,6 +36,10 @@ static int check(const struct planner_setup *s, struct err *e) {
     if (s->tensor < 1 || s->pipe < 1 || s->data < 1 || s->context < 1 || s->chunks < 1 ||
         s->micro < 1 || s->accum < 1 || s->seq < 1)
         return err_set(e, ERR_USAGE, "a size is below 1");
+    if (s->micro > ROWS_MOST / s->seq)
+        return err_set(e, ERR_USAGE,
+                       "a micro-batch of %lld x %lld tokens is not planned; accepted: up to %d",
+                       (long long)s->micro, (long long)s->seq, ROWS_MOST);
     if (m->heads % s->tensor != 0)
         return refuse(e, "tensor parallel", s->tensor, "heads", m->heads);
     if (m->ffn % s->tensor != 0)

@@ -216,13 +216,14 @@ static int by_latency(const void *a, const void *b) {
     return by_bulk(a, b);
 }
 
-// Sequences of a step: as many as asked for, and a multiple of the devices, so that each may be a
-// replica.
+// Tokens of a step: as many as asked for, else a power of two of sequences for each device, so that
+// each may be a replica and micro-batches of many sizes divide its part.
 static int64_t tokens_of(const struct planner_question *q) {
-    const int64_t n = cluster_devices(&q->cluster),
-                  want = q->tokens > 0 ? q->tokens : DEFAULT_TOKENS;
-    const int64_t sequences = q->tokens > 0 ? want / q->seq : (want / q->seq + n - 1) / n * n;
-    return (sequences > 0 ? sequences : n) * q->seq;
+    const int64_t n = cluster_devices(&q->cluster);
+    int64_t each = 1;
+    while (2 * each * n * q->seq <= DEFAULT_TOKENS)
+        each *= 2;
+    return q->tokens > 0 ? q->tokens : each * n * q->seq;
 }
 
 int planner_search(struct planner_answer *a, const struct planner_question *q, struct err *e) {

@@ -81,6 +81,34 @@ static void damaged_files_do_not_crash(void **state) {
     hardware_free(&h);
 }
 
+// Sizes at their limits are refused or estimated; no sum of bytes overflows.
+static void huge_sizes_are_survived(void **state) {
+    static const char line[] = "a,fsdp,X,,4096,262144,4096,4096,1048576,4194304,4194304,H200,65536,"
+                               "1,1,,65536,1,3,0,1048576,1073741824,full,bf16,1,,,\n";
+    struct hardware h;
+    struct rows r;
+    struct rows_counts n;
+    struct err e = {0};
+    char text[1024];
+    const struct planner_constants k = planner_constants_default();
+    (void)state;
+    assert_int_equal(hardware_open(&h, &e), 0);
+    for (int way = 0; way < 2; way++) {
+        snprintf(text, sizeof text, "%s%s", HEAD, line);
+        char *micro = strstr(text, ",1048576,1073741824");
+        if (way == 1) // one sequence in a micro-batch
+            memcpy(micro, ",0000001,", 9);
+        assert_int_equal(read_text(&r, text, &e), 0);
+        FILE *f = fopen("/dev/null", "we");
+        assert_non_null(f);
+        assert_int_equal(rows_predict(&r, &h, &k, f, &n, &e), 0);
+        fclose(f);
+        assert_int_equal(n.predicted, way);
+        rows_free(&r);
+    }
+    hardware_free(&h);
+}
+
 static int setup_of(const char *line, struct row_setup *s, struct err *e) {
     struct hardware h;
     struct rows r;
@@ -215,6 +243,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hostile_files_are_refused),
         cmocka_unit_test(damaged_files_do_not_crash),
+        cmocka_unit_test(huge_sizes_are_survived),
         cmocka_unit_test(a_row_is_a_setup),
         cmocka_unit_test(rows_without_a_prediction_say_why),
         cmocka_unit_test(names_do_not_matter),
