@@ -28,6 +28,7 @@ struct task {
     int64_t first, rows;   // of x, in this part
     int64_t pieces, holds; // of a rounded row; how many rows a thread's scratch holds
     enum quant_order order;
+    int zero;
     bool few, own; // few rows; each thread has its own copy of them
 };
 
@@ -57,7 +58,7 @@ static void round_row(const struct task *t, int64_t i, int self) {
             t->cpu->kernels->widen(wide, x + at * width, n);
             from = wide;
         }
-        t->cpu->quant->encode(from, n, t->order, to);
+        t->cpu->quant->encode(from, n, t->order, t->zero, to);
     }
 }
 
@@ -139,7 +140,9 @@ int cpu_matmul_quantized(struct cpu *cpu, const struct op_call *c, struct err *e
         return err_set(e, ERR_INTERNAL, "%s: the weight is no quantized matrix of %lld x %lld",
                        op_info(op->kind)->name, (long long)op->n, (long long)op->k);
     t.few = op->m <= cpu->quant->few_most;
-    t.order = t.few && w->storage.kind == STORAGE_INT4 ? QUANT_HALVES : QUANT_NATURAL;
+    const bool int8 = w->storage.kind == STORAGE_INT8;
+    t.order = !t.few ? QUANT_NATURAL : int8 ? cpu->quant->few_int8 : cpu->quant->few_int4;
+    t.zero = int8 ? QUANT_ZERO8 : w->storage.minima ? 0 : QUANT_ZERO4;
     t.p.apart = t.few ? QUANT_ROWS : 1;
     t.pieces = (op->k + QUANT_PIECE - 1) / QUANT_PIECE;
     const int64_t bytes = t.pieces * (int64_t)sizeof(struct quant_piece) * QUANT_ROWS;

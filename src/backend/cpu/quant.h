@@ -31,19 +31,21 @@ enum {
 };
 enum { QUANT_ZERO4 = 8, QUANT_ZERO8 = 128 };
 
-// The order of the codes of a row of x:
-//   natural   element i at i
+// The order of what a piece of x has:
+//   natural   element i at i, block i at i
 //   halves    of each 128 elements (4 blocks) first elements 0 .. 15 of each block, then elements
-//             16 .. 31: as the low and high halves of the bytes of int4, for few rows
-enum quant_order { QUANT_NATURAL, QUANT_HALVES };
+//             16 .. 31: as the low and high halves of the bytes of int4
+//   turned    the first 4 elements of each block, then the next 4 of each, and so on. Blocks are in
+//             the order 0, 4, 8, 12, 1, 5, ..., also their scales and sums.
+enum quant_order { QUANT_NATURAL, QUANT_HALVES, QUANT_TURNED };
 
 // Part of a rounded row of x. For few rows, the same part of QUANT_ROWS rows lies side by side, so
 // that a kernel reaches all of them from one address; for many, a row's parts follow each other.
 struct quant_piece {
     int8_t codes[QUANT_PIECE];
     float scale[QUANT_PIECE_BLOCKS];
-    float sum[QUANT_PIECE_BLOCKS]; // of the block's values: scale x the sum of its codes
-    int32_t code_sum[QUANT_PIECE_BLOCKS];
+    float sum[QUANT_PIECE_BLOCKS];     // of the block's values: scale x the sum of its codes
+    int32_t start[QUANT_PIECE_BLOCKS]; // of a sum of products: takes off what was added to codes
 };
 
 // y = x W' for columns [j0, j1) of `m` rows, without scale factor or bias.
@@ -61,10 +63,14 @@ struct quant_product {
 
 struct cpu_quant {
     const char *name;
-    // Rounds `n` (at most QUANT_PIECE) elements. Where one of them is not finite, the piece is NaN.
-    void (*encode)(const float *x, int64_t n, enum quant_order order, struct quant_piece *out);
-    // Products with few rows: reads W once for up to `shared` rows.
+    // Rounds `n` (at most QUANT_PIECE) elements. Where one of them is not finite, its block's scale
+    // is NaN. `zero`: what was added to the codes of W.
+    void (*encode)(const float *x, int64_t n, enum quant_order order, int zero,
+                   struct quant_piece *out);
+    // Products with few rows, which it wants in these orders. A row's result does not depend on the
+    // rows and columns beside it.
     void (*few)(const struct quant_product *p);
+    enum quant_order few_int8, few_int4;
     // Products with more than few_most rows: j1 - j0 is at most QUANT_PANEL. NULL: `few` does them.
     void (*many)(const struct quant_product *p, char *scratch);
     int64_t few_most;

@@ -36,16 +36,17 @@ INLINE __m256i dot4(__m256i u, __m256i s) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1));
 }
 
-static void encode_block(const float *x, enum quant_order order, int b, struct quant_piece *p) {
-    const __m256 zero = _mm256_setzero_ps();
-    __m256 v[4], most = zero, bad = zero;
+static void encode_block(const float *x, enum quant_order order, int zero, int b,
+                         struct quant_piece *p) {
+    const __m256 none = _mm256_setzero_ps();
+    __m256 v[4], most = none, bad = none;
     __m256i code[4], sum = _mm256_setzero_si256();
     for (int i = 0; i < 4; i++) {
         v[i] = _mm256_loadu_ps(x + i * 8);
         most = _mm256_max_ps(most, absolute(v[i]));
-        bad = _mm256_add_ps(bad, _mm256_mul_ps(v[i], zero));
+        bad = _mm256_add_ps(bad, _mm256_mul_ps(v[i], none));
     }
-    const bool good = _mm256_movemask_ps(_mm256_cmp_ps(bad, zero, _CMP_EQ_OQ)) == 0xff;
+    const bool good = _mm256_movemask_ps(_mm256_cmp_ps(bad, none, _CMP_EQ_OQ)) == 0xff;
     const float scale = good ? largest_of(most) / 127 : __builtin_nanf("");
     const __m256 by = _mm256_set1_ps(scale > 0 ? 1 / scale : 0);
     for (int i = 0; i < 4; i++) {
@@ -66,11 +67,13 @@ static void encode_block(const float *x, enum quant_order order, int b, struct q
     _mm_storeu_si128((__m128i *)(to + (order == QUANT_HALVES ? 64 : 16)),
                      _mm256_extracti128_si256(bytes, 1));
     p->scale[b] = scale;
-    p->code_sum[b] = sum_of(sum);
-    p->sum[b] = scale * (float)p->code_sum[b];
+    const int all = sum_of(sum);
+    p->sum[b] = scale * (float)all;
+    p->start[b] = -zero * all;
 }
 
-static void encode(const float *x, int64_t n, enum quant_order order, struct quant_piece *p) {
+static void encode(const float *x, int64_t n, enum quant_order order, int zero,
+                   struct quant_piece *p) {
     float tail[QUANT_PIECE];
     if (n < QUANT_PIECE) {
         memset(tail, 0, sizeof tail);
@@ -78,7 +81,7 @@ static void encode(const float *x, int64_t n, enum quant_order order, struct qua
         x = tail;
     }
     for (int b = 0; b < QUANT_PIECE_BLOCKS; b++)
-        encode_block(x + b * QUANT_BLOCK, order, b, p);
+        encode_block(x + b * QUANT_BLOCK, order, zero, b, p);
 }
 
 // ---------------------------------------------------------------- products
@@ -261,4 +264,4 @@ static void few(const struct quant_product *p) {
 }
 
 const struct cpu_quant cpu_quant_avx2 = {
-    .name = "avx2", .encode = encode, .few = few, .few_most = INT64_MAX};
+    .name = "avx2", .encode = encode, .few = few, .few_int4 = QUANT_HALVES, .few_most = INT64_MAX};

@@ -15,235 +15,277 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+// ---------------------------------------------------------------- turning
+
+// The order of lanes: lane 4 i + j has block 4 j + i of a piece, and block 4 i + j is in lane
+// 4 j + i. It is what turning in quarters makes.
+INLINE __m512i lane_order(void) {
+    return _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+}
+
+// Turns 4 x 4 dwords in each 128 bits.
+INLINE void turn_quarters(__m512i v[4]) {
+    const __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]),
+                  c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
+    v[0] = _mm512_unpacklo_epi64(a, c);
+    v[1] = _mm512_unpackhi_epi64(a, c);
+    v[2] = _mm512_unpacklo_epi64(b, d);
+    v[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+// The 512 codes of a piece: vector q gets dword q of each block, in the order of lanes.
+INLINE void turn_piece(__m512i v[8]) {
+    __m512i even[4] = {v[0], v[2], v[4], v[6]}, odd[4] = {v[1], v[3], v[5], v[7]};
+    turn_quarters(even);
+    turn_quarters(odd);
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; q++) {
+        v[q] = _mm512_shuffle_i32x4(even[q], odd[q], 0x88);
+        v[q + 4] = _mm512_shuffle_i32x4(even[q], odd[q], 0xdd);
+    }
+}
+
+// Sums, or the largest numbers, compared as integers.
+INLINE __m512 combine(const bool sum, __m512 a, __m512 b) {
+    return sum ? _mm512_add_ps(a, b)
+               : _mm512_castsi512_ps(
+                     _mm512_max_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+}
+
+// Lane i of the result combines the lanes of v[i], each in the same order. v is used up.
+INLINE __m512 across(const bool sum, __m512 v[16]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        v[i] = combine(sum, _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),
+                       _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        v[i] = combine(sum, _mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0x44),
+                       _mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0xee));
+#pragma GCC unroll 3
+    for (int i = 0; i < 3; i++) { // the third is made of the first two
+        const __m512 a = v[i < 2 ? 2 * i : 0], b = v[i < 2 ? 2 * i + 1 : 1];
+        v[i < 2 ? i : 0] =
+            combine(sum, _mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    }
+    return v[0];
+}
+
 // ---------------------------------------------------------------- rounding x
 
-// Of 32 elements: the largest magnitude, and a NaN if one is not finite.
-INLINE float block_scale(__m512 a, __m512 b) {
-    const __m512 zero = _mm512_setzero_ps();
-    const float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
-    const __mmask16 good = _mm512_cmp_ps_mask(_mm512_mul_ps(a, zero), zero, _CMP_EQ_OQ) &
-                           _mm512_cmp_ps_mask(_mm512_mul_ps(b, zero), zero, _CMP_EQ_OQ);
-    return good == 0xffff ? largest / 127 : __builtin_nanf("");
+INLINE __m512 load_x(const float *x, int64_t at, int64_t n) {
+    const int64_t left = n - at;
+    return left >= 16 ? _mm512_loadu_ps(x + at)
+                      : _mm512_maskz_loadu_ps((__mmask16)(left > 0 ? (1 << left) - 1 : 0), x + at);
 }
 
-INLINE __m512i round_codes(__m512 x, __m512 by) {
-    const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(x, by)), most = _mm512_set1_epi32(127);
-    return _mm512_max_epi32(_mm512_min_epi32(code, most), _mm512_set1_epi32(-127));
-}
-
-static void encode(const float *x, int64_t n, enum quant_order order, struct quant_piece *p) {
-    for (int b = 0; b < QUANT_PIECE_BLOCKS; b++) {
-        const int64_t left = n - b * QUANT_BLOCK;
-        const uint32_t mask = left >= 32 ? ~0u : left <= 0 ? 0 : (1u << left) - 1;
-        const __m512 lo = _mm512_maskz_loadu_ps((__mmask16)mask, x + b * QUANT_BLOCK),
-                     hi = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + b * QUANT_BLOCK + 16);
-        const float scale = block_scale(lo, hi);
-        const __m512 by = _mm512_set1_ps(scale > 0 ? 1 / scale : 0);
-        const __m512i a = scale == scale ? round_codes(lo, by) : _mm512_setzero_si512(),
-                      c = scale == scale ? round_codes(hi, by) : _mm512_setzero_si512();
-        int8_t *first = p->codes + b * QUANT_BLOCK, *second = first + 16;
-        if (order == QUANT_HALVES) {
-            first = p->codes + b / 4 * 128 + b % 4 * 16;
-            second = first + 64;
+static void encode(const float *x, int64_t n, enum quant_order order, int zero,
+                   struct quant_piece *p) {
+    __m512 most[QUANT_PIECE_BLOCKS];
+    __m512i code[QUANT_PIECE / 64], sum = _mm512_setzero_si512();
+    float by[QUANT_PIECE_BLOCKS];
+    for (int b = 0; b < QUANT_PIECE_BLOCKS; b++)
+        most[b] = combine(false, _mm512_abs_ps(load_x(x, b * QUANT_BLOCK, n)),
+                          _mm512_abs_ps(load_x(x, b * QUANT_BLOCK + 16, n)));
+    // The bits of what is not finite are the largest integers.
+    const __m512 largest = across(false, most);
+    const __mmask16 bad =
+        _mm512_cmpge_epi32_mask(_mm512_castps_si512(largest), _mm512_set1_epi32(0x7f800000));
+    __m512 scale = _mm512_div_ps(largest, _mm512_set1_ps(127));
+    const __mmask16 some =
+        _mm512_mask_cmp_ps_mask((__mmask16)~bad, scale, _mm512_setzero_ps(), _CMP_GT_OQ);
+    _mm512_storeu_ps(by, _mm512_maskz_div_ps(some, _mm512_set1_ps(1), scale));
+    scale = _mm512_mask_blend_ps(bad, scale, _mm512_set1_ps(__builtin_nanf("")));
+    for (int b = 0; b < QUANT_PIECE_BLOCKS; b++)
+        for (int half = 0; half < 2; half++) {
+            const int at = b * QUANT_BLOCK + half * 16;
+            const __m512i whole = _mm512_maskz_cvtps_epi32(
+                by[b] > 0 ? 0xffff : 0, _mm512_mul_ps(load_x(x, at, n), _mm512_set1_ps(by[b])));
+            _mm_storeu_si128((__m128i *)(void *)(p->codes + at), _mm512_cvtsepi32_epi8(whole));
         }
-        _mm_storeu_si128((__m128i *)first, _mm512_cvtepi32_epi8(a));
-        _mm_storeu_si128((__m128i *)second, _mm512_cvtepi32_epi8(c));
-        const int sum = _mm512_reduce_add_epi32(_mm512_add_epi32(a, c));
-        p->scale[b] = scale;
-        p->sum[b] = scale * (float)sum;
-        p->code_sum[b] = sum;
+    for (int q = 0; q < QUANT_PIECE / 64; q++)
+        code[q] = _mm512_loadu_si512(p->codes + q * 64);
+    turn_piece(code);
+    for (int q = 0; q < QUANT_PIECE / 64; q++) {
+        sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1), code[q]);
+        if (order == QUANT_TURNED)
+            _mm512_storeu_si512(p->codes + q * 64, code[q]);
     }
+    if (order == QUANT_TURNED)
+        scale = _mm512_permutexvar_ps(lane_order(), scale);
+    else
+        sum = _mm512_permutexvar_epi32(lane_order(), sum);
+    _mm512_storeu_ps(p->scale, scale);
+    _mm512_storeu_ps(p->sum, _mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum)));
+    _mm512_storeu_si512(p->start, _mm512_mullo_epi32(sum, _mm512_set1_epi32(-zero)));
 }
 
 // ---------------------------------------------------------------- few rows
 
-// ROWS_W: rows of W that are read side by side. Meanwhile the same place of the next such rows is
-// fetched, because the hardware would begin with a row when its first byte is read.
-enum { ROWS_W = 4, XS_MOST = 4 };
+// ROWS_W: rows of W whose sums are finished together. XS_MOST: rows of x that are multiplied with
+// the codes of a row of W while these are in registers. STEP: pieces of x in all that are used again
+// and again before the next ones are, so that they stay in the first cache. AHEAD: elements of W
+// that are fetched before they are read. The hardware fetches too little: W is read faster than it
+// learns, and of the scales it sees a line now and then.
+enum { ROWS_W = 16, XS_MOST = 8, STEP = 32, AHEAD = 8192 };
 
 INLINE __mmask64 first_bytes(int64_t n) {
     return n >= 64 ? ~(__mmask64)0 : n <= 0 ? 0 : ((__mmask64)1 << n) - 1;
 }
 
-// One piece of int8: `xs` rows of x and `ws` of W. `next`: bytes from these rows to the next such.
-INLINE void piece_int8(const int xs, const int ws, const struct quant_piece *x,
-                       const uint8_t *const *w, int64_t next, int64_t left,
-                       __m512 sum[XS_MOST][ROWS_W]) {
-    const __m512i flip = _mm512_set1_epi8((char)0x80);
-    const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+// Where a row of W is read.
+struct place {
+    const uint8_t *codes;
+    const char *scales, *least;
+    int64_t ahead, numbers_ahead; // bytes
+    __m512i spread;               // which of a piece's groups each lane is of
+    int group;                    // elements
+};
+
+// The 512 codes of a piece as unsigned bytes: vector q has 4 of each block, in the order of lanes.
+// `left`: elements of the row.
+INLINE void read_piece(const bool int4, const struct place *w, int64_t left, __m512i code[8]) {
+    const int64_t bytes = int4 ? left / 2 : left;
+    const int vectors = int4 ? 4 : 8;
 #pragma GCC unroll 8
-    for (int c = 0; c < QUANT_PIECE / 64; c++) {
-        __m512i codes[ROWS_W];
-        const __m512i spread = _mm512_add_epi32(lanes, _mm512_set1_epi32(2 * c));
-        const __mmask64 mask = first_bytes(left - c * 64);
-        if (left <= c * 64)
-            break;
-#pragma GCC unroll 4
-        for (int r = 0; r < ws; r++) {
-            codes[r] = left >= QUANT_PIECE ? _mm512_loadu_si512(w[r] + c * 64)
-                                           : _mm512_maskz_loadu_epi8(mask, w[r] + c * 64);
-            codes[r] = _mm512_xor_si512(codes[r], flip);
-            _mm_prefetch((const char *)w[r] + c * 64 + next, _MM_HINT_T0);
-        }
-#pragma GCC unroll 8
-        for (int i = 0; i < xs; i++) {
-            const __m512 scale = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(x[i].scale));
-            const __m512i from = _mm512_loadu_si512(x[i].codes + c * 64);
-#pragma GCC unroll 4
-            for (int r = 0; r < ws; r++)
-                sum[i][r] = _mm512_fmadd_ps(
-                    _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), codes[r], from)),
-                    scale, sum[i][r]);
-        }
+    for (int q = 0; q < vectors; q++) {
+        const uint8_t *from = w->codes + q * 64;
+        code[q] = left >= QUANT_PIECE ? _mm512_loadu_si512(from)
+                                      : _mm512_maskz_loadu_epi8(first_bytes(bytes - q * 64), from);
+        _mm_prefetch((const char *)from + w->ahead, _MM_HINT_T0);
     }
+    if (!int4) {
+        turn_piece(code);
 #pragma GCC unroll 8
-    for (int i = 0; i < xs; i++) { // takes off what the flipped bits have added
-        const __m512 most = _mm512_mul_ps(_mm512_loadu_ps(x[i].sum), _mm512_set1_ps(-QUANT_ZERO8));
+        for (int q = 0; q < 8; q++)
+            code[q] = _mm512_xor_si512(code[q], _mm512_set1_epi8((char)QUANT_ZERO8));
+        return;
+    }
+    turn_quarters(code);
 #pragma GCC unroll 4
-        for (int r = 0; r < ws; r++)
-            sum[i][r] = _mm512_add_ps(sum[i][r], most);
+    for (int q = 0; q < 4; q++) {
+        code[q + 4] = _mm512_and_si512(_mm512_srli_epi16(code[q], 4), _mm512_set1_epi8(15));
+        code[q] = _mm512_and_si512(code[q], _mm512_set1_epi8(15));
     }
 }
 
-// The float16 numbers of a piece's groups, one for each of its blocks. `left`: blocks of the row.
-INLINE __m512 spread_halves(const int group, const char *at, int64_t left) {
-    const int blocks = group / QUANT_BLOCK;
-    const __mmask16 mask =
-        (__mmask16)(left >= 16 ? (1 << (16 / blocks)) - 1 : (1 << (left / blocks)) - 1);
-    const __m512 numbers =
-        _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(blocks == 1 && left >= 16 ? 0xffff : mask, at));
-    if (blocks == 1)
-        return numbers;
+// The float16 numbers of a piece's groups, in the order of lanes.
+INLINE __m512 read_halves(const struct place *w, const char *at, int64_t left) {
+    const int64_t groups = (left < QUANT_PIECE ? left : QUANT_PIECE) / w->group;
+    _mm_prefetch(at + w->numbers_ahead, _MM_HINT_T0);
     return _mm512_permutexvar_ps(
-        blocks == 2 ? _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7)
-                    : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
-        numbers);
+        w->spread, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)((1 << groups) - 1), at)));
 }
 
-INLINE void piece_int4(const int xs, const int ws, const int group, const bool minima,
-                       const struct quant_piece *x, const uint8_t *const *w,
-                       const char *const *scales, const char *const *least, int64_t next,
-                       int64_t left, __m512 sum[XS_MOST][ROWS_W]) {
-    const __m512i low = _mm512_set1_epi8(15);
-    const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    __m512 scale[ROWS_W];
-#pragma GCC unroll 4
-    for (int r = 0; r < ws; r++) {
-        scale[r] = spread_halves(group, scales[r], left / QUANT_BLOCK);
-        const __m512 first = minima ? spread_halves(group, least[r], left / QUANT_BLOCK)
-                                    : _mm512_mul_ps(scale[r], _mm512_set1_ps(-QUANT_ZERO4));
+// Multiplies a piece of a row of W with those of `xs` rows of x.
+INLINE void dot_piece(const int xs, const bool int4, const bool minima, const struct place *w,
+                      int64_t left, const struct quant_piece *x, __m512 sum[XS_MOST]) {
+    __m512i code[8], dot[XS_MOST];
+    __m512 scale = _mm512_setzero_ps(), least = scale;
+    read_piece(int4, w, left, code);
+    if (int4)
+        scale = read_halves(w, w->scales, left);
+    if (minima)
+        least = read_halves(w, w->least, left);
+#pragma GCC unroll 8
+    for (int i = 0; i < xs; i++)
+        dot[i] = _mm512_loadu_si512(x[i].start);
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; q++)
 #pragma GCC unroll 8
         for (int i = 0; i < xs; i++)
-            sum[i][r] = _mm512_fmadd_ps(first, _mm512_loadu_ps(x[i].sum), sum[i][r]);
-    }
-#pragma GCC unroll 4
-    for (int c = 0; c < QUANT_PIECE / 128; c++) {
-        const __m512i spread = _mm512_add_epi32(lanes, _mm512_set1_epi32(4 * c));
-        const __mmask64 mask = first_bytes(left / 2 - c * 64);
-        __m512i a[ROWS_W], b[ROWS_W];
-        __m512 by[ROWS_W];
-        if (left <= c * 128)
-            break;
-#pragma GCC unroll 4
-        for (int r = 0; r < ws; r++) {
-            const __m512i both = left >= QUANT_PIECE ? _mm512_loadu_si512(w[r] + c * 64)
-                                                     : _mm512_maskz_loadu_epi8(mask, w[r] + c * 64);
-            a[r] = _mm512_and_si512(both, low);
-            b[r] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
-            by[r] = _mm512_permutexvar_ps(spread, scale[r]);
-            _mm_prefetch((const char *)w[r] + c * 64 + next, _MM_HINT_T0);
-        }
+            dot[i] = _mm512_dpbusd_epi32(dot[i], code[q], _mm512_loadu_si512(x[i].codes + q * 64));
 #pragma GCC unroll 8
-        for (int i = 0; i < xs; i++) {
-            const __m512i first = _mm512_loadu_si512(x[i].codes + c * 128),
-                          second = _mm512_loadu_si512(x[i].codes + c * 128 + 64);
-            const __m512 own = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(x[i].scale));
-#pragma GCC unroll 4
-            for (int r = 0; r < ws; r++) {
-                const __m512i dot = _mm512_dpbusd_epi32(
-                    _mm512_dpbusd_epi32(_mm512_setzero_si512(), a[r], first), b[r], second);
-                sum[i][r] =
-                    _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), own), by[r], sum[i][r]);
-            }
-        }
+    for (int i = 0; i < xs; i++) {
+        const __m512 own = _mm512_loadu_ps(x[i].scale);
+        sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i]), int4 ? _mm512_mul_ps(own, scale) : own,
+                                 sum[i]);
+        if (minima)
+            sum[i] = _mm512_fmadd_ps(least, _mm512_loadu_ps(x[i].sum), sum[i]);
     }
 }
 
-// `xs` rows of x from i on, `ws` rows of W from j on. group 0: int8.
-INLINE void dot_rows(const int xs, const int ws, const int group, const bool minima,
-                     const struct quant_product *p, int64_t i, int64_t j) {
-    const int bits = group > 0 ? 4 : 8;
-    const int64_t next = ROWS_W * (int64_t)p->parts.row_bytes;
-    const struct quant_piece *x = p->row[i];
-    const uint8_t *w[ROWS_W];
-    const char *scales[ROWS_W], *least[ROWS_W];
+// Adds elements [k0, k1) of row j of W to the sums of `xs` rows of x from i on.
+INLINE void dot_span(const int xs, const bool int4, const bool minima,
+                     const struct quant_product *p, struct place w, int64_t i, int64_t j,
+                     int64_t k0, int64_t k1, __m512 *sum) {
+    const int64_t first = j * p->parts.groups + k0 / w.group;
+    const struct quant_piece *x = p->row[i] + k0 / QUANT_PIECE * QUANT_ROWS;
+    __m512 own[XS_MOST];
+    w.codes = (const uint8_t *)p->w + p->parts.codes + j * (int64_t)p->parts.row_bytes +
+              (int4 ? k0 / 2 : k0);
+    w.scales = p->w + p->parts.scales + first * 2;
+    w.least = p->w + p->parts.minima + first * 2;
+#pragma GCC unroll 8
+    for (int q = 0; q < xs; q++)
+        own[q] = k0 > 0 ? sum[q * ROWS_W] : _mm512_setzero_ps();
+    for (; k0 + QUANT_PIECE <= k1; k0 += QUANT_PIECE, x += QUANT_ROWS) {
+        dot_piece(xs, int4, minima, &w, QUANT_PIECE, x, own);
+        w.codes += int4 ? QUANT_PIECE / 2 : QUANT_PIECE;
+        w.scales += QUANT_PIECE / w.group * 2;
+        w.least += QUANT_PIECE / w.group * 2;
+    }
+    if (k0 < k1)
+        dot_piece(xs, int4, minima, &w, k1 - k0, x, own);
+#pragma GCC unroll 8
+    for (int q = 0; q < xs; q++)
+        sum[q * ROWS_W] = own[q];
+}
+
+// Columns [j, j + rows) of `xs` rows of y from i on; `rows` is at most ROWS_W.
+INLINE void dot_rows(const int xs, const bool int4, const bool minima,
+                     const struct quant_product *p, int64_t i, int64_t j, int64_t rows) {
+    const int64_t step = STEP / xs * (int64_t)QUANT_PIECE;
+    struct place w = {.group = int4 ? p->storage.group : QUANT_PIECE};
     __m512 sum[XS_MOST][ROWS_W];
-#pragma GCC unroll 4
-    for (int r = 0; r < ws; r++) {
-        const int64_t first = (j + r) * p->parts.groups * 2;
-        w[r] = (const uint8_t *)p->w + p->parts.codes + (j + r) * (int64_t)p->parts.row_bytes;
-        scales[r] = p->w + p->parts.scales + first;
-        least[r] = p->w + p->parts.minima + first;
-#pragma GCC unroll 8
-        for (int q = 0; q < xs; q++)
+    w.spread = _mm512_srlv_epi32(lane_order(), _mm512_set1_epi32(w.group == 32   ? 0
+                                                                 : w.group == 64 ? 1
+                                                                                 : 2));
+    for (int q = 0; q < xs; q++)
+        for (int64_t r = rows; r < ROWS_W; r++)
             sum[q][r] = _mm512_setzero_ps();
-    }
-    for (int64_t left = p->k; left > 0; left -= QUANT_PIECE) {
-        if (left >= QUANT_PIECE && group > 0)
-            piece_int4(xs, ws, group, minima, x, w, scales, least, next, QUANT_PIECE, sum);
-        else if (group > 0)
-            piece_int4(xs, ws, group, minima, x, w, scales, least, next, left, sum);
-        else if (left >= QUANT_PIECE)
-            piece_int8(xs, ws, x, w, next, QUANT_PIECE, sum);
-        else
-            piece_int8(xs, ws, x, w, next, left, sum);
-        x += QUANT_ROWS;
-#pragma GCC unroll 4
-        for (int r = 0; r < ws; r++) {
-            w[r] += QUANT_PIECE * bits / 8;
-            scales[r] += group > 0 ? QUANT_PIECE / (group > 0 ? group : 1) * 2 : 0;
-            least[r] += group > 0 ? QUANT_PIECE / (group > 0 ? group : 1) * 2 : 0;
+    for (int64_t k = 0; k < p->k; k += step) {
+        const int64_t end = p->k - k < step ? p->k : k + step;
+        for (int64_t r = 0; r < rows; r++) {
+            // Rows that are read a part at a time: what is fetched goes through the next ROWS_W
+            // rows from their first byte to their last.
+            const int64_t ahead =
+                p->k <= step ? AHEAD : (ROWS_W - r) * p->k + rows * k + r * (end - k) - k;
+            w.ahead = int4 ? ahead / 2 : ahead;
+            w.numbers_ahead = ahead / w.group * 2;
+            dot_span(xs, int4, minima, p, w, i, j + r, k, end, &sum[0][r]);
         }
     }
-#pragma GCC unroll 4
-    for (int r = 0; r < ws; r++) {
-        float scale = 1;
-        if (group == 0)
-            memcpy(&scale, p->w + p->parts.scales + (j + r) * 4, sizeof scale);
-#pragma GCC unroll 8
-        for (int q = 0; q < xs; q++)
-            p->y[(i + q) * p->ldy + j + r - p->j0] = _mm512_reduce_add_ps(sum[q][r]) * scale;
-    }
+    const __mmask16 mask = (__mmask16)((1 << rows) - 1);
+    const __m512 scale =
+        int4 ? _mm512_set1_ps(1) : _mm512_maskz_loadu_ps(mask, p->w + p->parts.scales + j * 4);
+    for (int q = 0; q < xs; q++)
+        _mm512_mask_storeu_ps(p->y + (i + q) * p->ldy + j - p->j0, mask,
+                              _mm512_mul_ps(across(true, sum[q]), scale));
 }
 
-INLINE void few_of(const int group, const bool minima, const struct quant_product *p) {
-    int64_t j = p->j0;
-    for (; j + ROWS_W <= p->j1; j += ROWS_W) {
+INLINE void few_of(const bool int4, const bool minima, const struct quant_product *p) {
+    for (int64_t j = p->j0; j < p->j1; j += ROWS_W) {
+        const int64_t rows = p->j1 - j < ROWS_W ? p->j1 - j : ROWS_W;
         int64_t i = 0;
-        for (; i + XS_MOST <= p->m; i += XS_MOST) { // more side by side read W more slowly
-            dot_rows(XS_MOST, 2, group, minima, p, i, j);
-            dot_rows(XS_MOST, 2, group, minima, p, i, j + 2);
-        }
-        for (; i + 2 <= p->m; i += 2)
-            dot_rows(2, 4, group, minima, p, i, j);
-        for (; i < p->m; i++)
-            dot_rows(1, 4, group, minima, p, i, j);
+        for (; i + 8 <= p->m; i += 8)
+            dot_rows(8, int4, minima, p, i, j, rows);
+        if (i + 4 <= p->m)
+            dot_rows(4, int4, minima, p, i, j, rows), i += 4;
+        if (i + 2 <= p->m)
+            dot_rows(2, int4, minima, p, i, j, rows), i += 2;
+        if (i < p->m)
+            dot_rows(1, int4, minima, p, i, j, rows);
     }
-    for (; j < p->j1; j++)
-        for (int64_t i = 0; i < p->m; i++)
-            dot_rows(1, 1, group, minima, p, i, j);
 }
 
 static void few(const struct quant_product *p) {
-    const bool minima = p->storage.minima;
     if (p->storage.kind == STORAGE_INT8)
-        few_of(0, false, p);
-    else if (p->storage.group == 32)
-        minima ? few_of(32, true, p) : few_of(32, false, p);
-    else if (p->storage.group == 64)
-        minima ? few_of(64, true, p) : few_of(64, false, p);
+        few_of(false, false, p);
+    else if (p->storage.minima)
+        few_of(true, true, p);
     else
-        minima ? few_of(128, true, p) : few_of(128, false, p);
+        few_of(true, false, p);
 }
 
 // ---------------------------------------------------------------- many rows
@@ -349,7 +391,6 @@ static void pack_scales(const struct quant_product *p, int64_t k0, int64_t k1, s
 // Adds the product of `rows` rows of x with a panel to y.
 INLINE void tile(const int rows, const bool int4, const bool minima, const struct quant_product *p,
                  const struct panel *w, int64_t i, int64_t k0, int64_t k1) {
-    const int zero = minima ? 0 : int4 ? QUANT_ZERO4 : QUANT_ZERO8;
     __m512 sum[TILE_ROWS][2];
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
@@ -361,7 +402,7 @@ INLINE void tile(const int rows, const bool int4, const bool minima, const struc
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             x[r] = p->row[i + r] + k / QUANT_PIECE;
-            dot[r][0] = dot[r][1] = _mm512_set1_epi32(-zero * x[r]->code_sum[block]);
+            dot[r][0] = dot[r][1] = _mm512_set1_epi32(x[r]->start[block]);
         }
 #pragma GCC unroll 8
         for (int q = 0; q < QUANT_BLOCK / 4; q++) {
@@ -444,5 +485,10 @@ static void many(const struct quant_product *p, char *scratch) {
     }
 }
 
-const struct cpu_quant cpu_quant_avx512vnni = {
-    .name = "avx512_vnni", .encode = encode, .few = few, .many = many, .few_most = 16};
+const struct cpu_quant cpu_quant_avx512vnni = {.name = "avx512_vnni",
+                                               .encode = encode,
+                                               .few = few,
+                                               .many = many,
+                                               .few_int8 = QUANT_TURNED,
+                                               .few_int4 = QUANT_TURNED,
+                                               .few_most = 16};

@@ -5,15 +5,10 @@
 #include <math.h>
 #include <string.h>
 
-// Where element i of a piece is kept.
-static int place(enum quant_order order, int i) {
-    if (order == QUANT_NATURAL)
-        return i;
-    const int of = i % 128, block = of / 32, at = of % 32;
-    return i - of + (at < 16 ? block * 16 + at : 64 + block * 16 + at - 16);
-}
-
-static void encode(const float *x, int64_t n, enum quant_order order, struct quant_piece *p) {
+// Its own products want the natural order, so it makes no other.
+static void encode(const float *x, int64_t n, enum quant_order order, int zero,
+                   struct quant_piece *p) {
+    (void)order;
     for (int b = 0; b < QUANT_PIECE_BLOCKS; b++) {
         float largest = 0, bad = 0;
         int sum = 0;
@@ -25,12 +20,12 @@ static void encode(const float *x, int64_t n, enum quant_order order, struct qua
         for (int64_t i = b * QUANT_BLOCK; i < (b + 1) * QUANT_BLOCK; i++) {
             const float code = i < n && by > 0 ? nearbyintf(x[i] * by) : 0;
             const int whole = code > 127 ? 127 : code < -127 ? -127 : (int)code;
-            p->codes[place(order, (int)i)] = (int8_t)whole;
+            p->codes[i] = (int8_t)whole;
             sum += whole;
         }
         p->scale[b] = scale + bad;
         p->sum[b] = p->scale[b] * (float)sum;
-        p->code_sum[b] = sum;
+        p->start[b] = -zero * sum;
     }
 }
 
@@ -63,14 +58,12 @@ static float dot_int4(const struct quant_product *p, const struct quant_piece *r
         const struct quant_piece *x = row + at / QUANT_PIECE * p->apart;
         const int64_t block = at % QUANT_PIECE / QUANT_BLOCK,
                       group = j * p->parts.groups + at / p->storage.group;
-        const int8_t *low = x->codes + block / 4 * 128 + block % 4 * 16, *high = low + 64;
-        int dot = 0;
+        const int8_t *low = x->codes + block * QUANT_BLOCK, *high = low + QUANT_BLOCK / 2;
+        int dot = x->start[block];
         for (int i = 0; i < QUANT_BLOCK / 2; i++)
             dot += (w[i] & 15) * low[i] + (w[i] >> 4) * high[i];
         if (p->storage.minima)
             sum += half_at(minima, group) * x->sum[block];
-        else
-            dot -= QUANT_ZERO4 * x->code_sum[block];
         sum += half_at(scales, group) * x->scale[block] * (float)dot;
     }
     return sum;
