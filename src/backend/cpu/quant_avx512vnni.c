@@ -124,10 +124,13 @@ static void encode(const float *x, int64_t n, enum quant_order order, int zero,
 
 // ROWS_W: rows of W whose sums are finished together. XS_MOST: rows of x that are multiplied with
 // the codes of a row of W while these are in registers. STEP: pieces of x in all that are used again
-// and again before the next ones are, so that they stay in the first cache. AHEAD: elements of W
-// that are fetched before they are read. The hardware fetches too little: W is read faster than it
-// learns, and of the scales it sees a line now and then.
-enum { ROWS_W = 16, XS_MOST = 8, STEP = 32, AHEAD = 8192 };
+// and again before the next ones are, so that they stay in the first cache.
+//
+// What is read of W is fetched before, because the hardware does not do it early enough, least of
+// all for scales, of which a line is read now and then. AHEAD: by how many elements. With many rows
+// of x a line is used for longer, and so many lines on their way to the first cache would hold up
+// its other loads: from FAR_FROM rows on they wait in the second, and come NEAR elements ahead.
+enum { ROWS_W = 16, XS_MOST = 8, STEP = 32, AHEAD = 8192, FAR_FROM = 4, NEAR = 2048 };
 
 INLINE __mmask64 first_bytes(int64_t n) {
     return n >= 64 ? ~(__mmask64)0 : n <= 0 ? 0 : ((__mmask64)1 << n) - 1;
@@ -137,14 +140,15 @@ INLINE __mmask64 first_bytes(int64_t n) {
 struct place {
     const uint8_t *codes;
     const char *scales, *least;
-    int64_t ahead, numbers_ahead; // bytes
-    __m512i spread;               // which of a piece's groups each lane is of
-    int group;                    // elements
+    int64_t near, ahead, numbers_ahead; // bytes
+    __m512i spread;                     // which of a piece's groups each lane is of
+    int group;                          // elements
 };
 
 // The 512 codes of a piece as unsigned bytes: vector q has 4 of each block, in the order of lanes.
 // `left`: elements of the row.
-INLINE void read_piece(const bool int4, const struct place *w, int64_t left, __m512i code[8]) {
+INLINE void read_piece(const bool far, const bool int4, const struct place *w, int64_t left,
+                       __m512i code[8]) {
     const int64_t bytes = int4 ? left / 2 : left;
     const int vectors = int4 ? 4 : 8;
 #pragma GCC unroll 8
@@ -152,7 +156,9 @@ INLINE void read_piece(const bool int4, const struct place *w, int64_t left, __m
         const uint8_t *from = w->codes + q * 64;
         code[q] = left >= QUANT_PIECE ? _mm512_loadu_si512(from)
                                       : _mm512_maskz_loadu_epi8(first_bytes(bytes - q * 64), from);
-        _mm_prefetch((const char *)from + w->ahead, _MM_HINT_T0);
+        _mm_prefetch((const char *)from + w->near, _MM_HINT_T0);
+        if (far)
+            _mm_prefetch((const char *)from + w->ahead, _MM_HINT_T1);
     }
     if (!int4) {
         turn_piece(code);
@@ -182,7 +188,7 @@ INLINE void dot_piece(const int xs, const bool int4, const bool minima, const st
                       int64_t left, const struct quant_piece *x, __m512 sum[XS_MOST]) {
     __m512i code[8], dot[XS_MOST];
     __m512 scale = _mm512_setzero_ps(), least = scale;
-    read_piece(int4, w, left, code);
+    read_piece(xs >= FAR_FROM, int4, w, left, code);
     if (int4)
         scale = read_halves(w, w->scales, left);
     if (minima)
@@ -247,11 +253,16 @@ INLINE void dot_rows(const int xs, const bool int4, const bool minima,
     for (int64_t k = 0; k < p->k; k += step) {
         const int64_t end = p->k - k < step ? p->k : k + step;
         for (int64_t r = 0; r < rows; r++) {
-            // Rows that are read a part at a time: what is fetched goes through the next ROWS_W
-            // rows from their first byte to their last.
+            // Rows that are read a part at a time: what is fetched from afar goes through the next
+            // ROWS_W rows from their first byte to their last.
+            const bool parts = p->k > step;
             const int64_t ahead =
-                p->k <= step ? AHEAD : (ROWS_W - r) * p->k + rows * k + r * (end - k) - k;
+                              parts ? (ROWS_W - r) * p->k + rows * k + r * (end - k) - k : AHEAD,
+                          near = xs < FAR_FROM ? ahead
+                                 : parts       ? 2 * p->k
+                                               : NEAR;
             w.ahead = int4 ? ahead / 2 : ahead;
+            w.near = int4 ? near / 2 : near;
             w.numbers_ahead = ahead / w.group * 2;
             dot_span(xs, int4, minima, p, w, i, j + r, k, end, &sum[0][r]);
         }
