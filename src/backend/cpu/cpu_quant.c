@@ -139,9 +139,10 @@ int cpu_matmul_quantized(struct cpu *cpu, const struct op_call *c, struct err *e
         !storage_layout(w->storage, w->rows, w->cols, &t.p.parts))
         return err_set(e, ERR_INTERNAL, "%s: the weight is no quantized matrix of %lld x %lld",
                        op_info(op->kind)->name, (long long)op->n, (long long)op->k);
-    t.few = op->m <= cpu->quant->few_most;
     const bool int8 = w->storage.kind == STORAGE_INT8;
-    t.order = !t.few ? QUANT_NATURAL : int8 ? cpu->quant->few_int8 : cpu->quant->few_int4;
+    const struct quant_few few = int8 ? cpu->quant->int8 : cpu->quant->int4;
+    t.few = op->m <= few.most;
+    t.order = t.few ? few.order : QUANT_NATURAL;
     t.zero = int8 ? QUANT_ZERO8 : w->storage.minima ? 0 : QUANT_ZERO4;
     t.p.apart = t.few ? QUANT_ROWS : 1;
     t.pieces = (op->k + QUANT_PIECE - 1) / QUANT_PIECE;

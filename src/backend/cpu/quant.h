@@ -67,13 +67,14 @@ struct cpu_quant {
     // is NaN. `zero`: what was added to the codes of W.
     void (*encode)(const float *x, int64_t n, enum quant_order order, int zero,
                    struct quant_piece *out);
-    // Products with few rows, which it wants in these orders. A row's result does not depend on the
-    // rows and columns beside it.
+    // Products with few rows. A row's result does not depend on the rows and columns beside it.
     void (*few)(const struct quant_product *p);
-    enum quant_order few_int8, few_int4;
-    // Products with more than few_most rows: j1 - j0 is at most QUANT_PANEL. NULL: `few` does them.
+    // Products with more rows: j1 - j0 is at most QUANT_PANEL. NULL: `few` does them.
     void (*many)(const struct quant_product *p, char *scratch);
-    int64_t few_most;
+    struct quant_few {
+        enum quant_order order; // that `few` wants
+        int64_t most;           // rows that it is for
+    } int8, int4;
 };
 
 // What `many` takes of scratch at most.

@@ -263,5 +263,8 @@ static void few(const struct quant_product *p) {
         minima ? few_of(128, true, p) : few_of(128, false, p);
 }
 
-const struct cpu_quant cpu_quant_avx2 = {
-    .name = "avx2", .encode = encode, .few = few, .few_int4 = QUANT_HALVES, .few_most = INT64_MAX};
+const struct cpu_quant cpu_quant_avx2 = {.name = "avx2",
+                                         .encode = encode,
+                                         .few = few,
+                                         .int8 = {QUANT_NATURAL, INT64_MAX},
+                                         .int4 = {QUANT_HALVES, INT64_MAX}};

@@ -496,10 +496,10 @@ static void many(const struct quant_product *p, char *scratch) {
     }
 }
 
+// Unpacking int4 takes `many` longer, so that its rows are many later.
 const struct cpu_quant cpu_quant_avx512vnni = {.name = "avx512_vnni",
                                                .encode = encode,
                                                .few = few,
                                                .many = many,
-                                               .few_int8 = QUANT_TURNED,
-                                               .few_int4 = QUANT_TURNED,
-                                               .few_most = 16};
+                                               .int8 = {QUANT_TURNED, 16},
+                                               .int4 = {QUANT_TURNED, 32}};

@@ -77,5 +77,8 @@ static void few(const struct quant_product *p) {
                 int8 ? dot_int8(p, p->row[i], j) : dot_int4(p, p->row[i], j);
 }
 
-const struct cpu_quant cpu_quant_generic = {
-    .name = "generic", .encode = encode, .few = few, .few_most = INT64_MAX};
+const struct cpu_quant cpu_quant_generic = {.name = "generic",
+                                            .encode = encode,
+                                            .few = few,
+                                            .int8 = {QUANT_NATURAL, INT64_MAX},
+                                            .int4 = {QUANT_NATURAL, INT64_MAX}};
