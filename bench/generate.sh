@@ -9,7 +9,10 @@
 # q4_0, bf16). Every embedding and head has the same type as the rest (what llama-quantize calls pure).
 # Both programs then run in turns. Printed: tokens/s of a single text (decode) and of prompts
 # (prefill), the ratios of their medians, the share of this machine's read bandwidth that decoding
-# reaches, and our own decode of 8 texts beside our prefill. Without LLAMA only haggle is measured.
+# reaches, our own decode of 8 texts beside our prefill, and the share of prefill that 8 texts could
+# reach if reading the weights were all that takes time (the floor: it may be below 1). "p99/p50" is of
+# the times of tokens: haggle's between the tokens of a text, llama-bench's of as many single tokens,
+# each behind the same start. Without LLAMA only haggle is measured.
 # Needs python3 and 8 GiB of disk for 1b.
 set -eu
 cd "$(dirname "$0")/.."
@@ -88,6 +91,12 @@ def theirs(path, tokens, made):
     return rows[0]["avg_ts"]
 
 
+def tail(path, made):  # p99/p50 of single tokens
+    rows = json.loads(run(f"{llama}/llama-bench", "-m", path, "-p", "0", "-n", "1", "-d", str(SHORT), "-t", str(threads), "-r", str(made), "-o", "json"))
+    times = sorted(rows[0]["samples_ns"])
+    return times[min(len(times) - 1, int(0.99 * len(times)))] / statistics.median(times)
+
+
 def bandwidth():  # of reading, by all threads
     found = json.loads(run(haggle, "doctor", "device=cpu", "--json", "-"))
     stack, best = [found], 0
@@ -131,6 +140,7 @@ for shape in sys.argv[8:] or SHAPES:
             if llama:
                 for k, tokens, made in (("decode", 0, output), ("prefill", prompt, 0)):
                     seen.setdefault(gguf + " llama.cpp", {}).setdefault(k, []).append(theirs(f"{base}-{gguf}.gguf", tokens, made))
+                seen[gguf + " llama.cpp"].setdefault("tail", []).append(tail(f"{base}-{gguf}.gguf", output))
     for name, figures in seen.items():
         print(f"{shape:<5} {name:<16} decode {spread(figures['decode']):<30} prefill {spread(figures['prefill']):<30}"
               + (f" 8 texts {spread(figures['eight'])}" if "eight" in figures else ""))
@@ -141,9 +151,11 @@ for shape in sys.argv[8:] or SHAPES:
         layers, width, heads, kv, ffn, vocab = SHAPES[shape]
         size *= 1 - vocab * width / (2 * vocab * width + layers * (2 * width * width + 2 * width * width // heads * kv + 3 * width * ffn))  # one row of the embedding
         words = [f"{size * mine['decode'] / 1e9:.1f} GB/s" + (f", {100 * size * mine['decode'] / gb:.0f} % of memory" if gb else ""),
-                 f"8 texts: {mine['eight'] / mine['decode']:.2f} of one, {mine['eight'] / mine['prefill']:.2f} of prefill", f"p99/p50 {mine['tail']:.3f}"]
+                 f"8 texts: {mine['eight'] / mine['decode']:.2f} of one, {mine['eight'] / mine['prefill']:.2f} of prefill"
+                 + (f" (by reading alone at most {8 * gb / size / mine['prefill']:.2f})" if gb else ""), f"p99/p50 {mine['tail']:.3f}"]
         if llama:
             words = [f"decode {mine['decode'] / statistics.median(seen[gguf + ' llama.cpp']['decode']):.3f} of {gguf}",
                      f"prefill {mine['prefill'] / best:.3f} of llama.cpp's best type"] + words
+            words[-1] += f", llama.cpp {statistics.median(seen[gguf + ' llama.cpp']['tail']):.3f}"
         print(f"{shape:<5} {ours_type}: {'; '.join(words)}", flush=True)
 PYTHON
