@@ -131,11 +131,12 @@ struct isa {
 
 // Linux saves the tile registers of AMX only for processes that asked for it: by arch_prctl, since
 // 5.16. Tile data is component 18 of the saved state.
-static bool tiles_allowed(void) {
+// `needs`: of the following.
+enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 }; // EDX of leaf 7
+static bool tiles_allowed(unsigned needs) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 }; // EDX of leaf 7
     unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE))
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & needs) != needs)
         return false;
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
@@ -152,10 +153,12 @@ static int list_isas(struct isa out[MAX_ISAS]) {
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                   __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
-    const struct cpu_quant *wide =
-        avx512 && __builtin_cpu_supports("avx512vnni") ? &cpu_quant_avx512vnni : &cpu_quant_avx2;
-    out[n++] =
-        (struct isa){"amx", cpu_kernels_avx512, &cpu_gemm_amx, wide, bf16 && tiles_allowed()};
+    const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni"),
+               tiles = bf16 && tiles_allowed(AMX_TILE | AMX_BF16);
+    const struct cpu_quant *wide = vnni ? &cpu_quant_avx512vnni : &cpu_quant_avx2,
+                           *widest =
+                               vnni && tiles && tiles_allowed(AMX_INT8) ? &cpu_quant_amx : wide;
+    out[n++] = (struct isa){"amx", cpu_kernels_avx512, &cpu_gemm_amx, widest, tiles};
     out[n++] = (struct isa){"avx512_bf16", cpu_kernels_avx512, &cpu_gemm_avx512bf16, wide, bf16};
     out[n++] = (struct isa){"avx512", cpu_kernels_avx512, NULL, wide, avx512};
     out[n++] = (struct isa){"avx2", cpu_kernels_avx2, NULL, &cpu_quant_avx2,

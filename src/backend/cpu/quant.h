@@ -84,6 +84,10 @@ extern const struct cpu_quant cpu_quant_generic;
 #if defined(__x86_64__)
 extern const struct cpu_quant cpu_quant_avx2;
 extern const struct cpu_quant cpu_quant_avx512vnni;
+extern const struct cpu_quant cpu_quant_amx; // also needs what avx512vnni does
+void quant_encode_avx512vnni(const float *x, int64_t n, enum quant_order order, int zero,
+                             struct quant_piece *out);
+void quant_few_avx512vnni(const struct quant_product *p);
 #endif
 
 #endif

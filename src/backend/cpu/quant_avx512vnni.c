@@ -13,7 +13,8 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#define CODES_SIGNED false
+#include "backend/cpu/quant_panel.inc"
 
 // ---------------------------------------------------------------- turning
 
@@ -79,8 +80,8 @@ INLINE __m512 load_x(const float *x, int64_t at, int64_t n) {
                       : _mm512_maskz_loadu_ps((__mmask16)(left > 0 ? (1 << left) - 1 : 0), x + at);
 }
 
-static void encode(const float *x, int64_t n, enum quant_order order, int zero,
-                   struct quant_piece *p) {
+void quant_encode_avx512vnni(const float *x, int64_t n, enum quant_order order, int zero,
+                             struct quant_piece *p) {
     __m512 most[QUANT_PIECE_BLOCKS];
     __m512i code[QUANT_PIECE / 64], sum = _mm512_setzero_si512();
     float by[QUANT_PIECE_BLOCKS];
@@ -123,18 +124,14 @@ static void encode(const float *x, int64_t n, enum quant_order order, int zero,
 // ---------------------------------------------------------------- few rows
 
 // ROWS_W: rows of W whose sums are finished together. XS_MOST: rows of x that are multiplied with
-// the codes of a row of W while these are in registers. STEP: pieces of x in all that are used again
-// and again before the next ones are, so that they stay in the first cache.
+// the codes of a row of W while these are in registers. STEP: pieces of x in all that are used
+// again and again before the next ones are, so that they stay in the first cache.
 //
 // What is read of W is fetched before, because the hardware does not do it early enough, least of
 // all for scales, of which a line is read now and then. AHEAD: by how many elements. With many rows
 // of x a line is used for longer, and so many lines on their way to the first cache would hold up
 // its other loads: from FAR_FROM rows on they wait in the second, and come NEAR elements ahead.
 enum { ROWS_W = 16, XS_MOST = 8, STEP = 32, AHEAD = 8192, FAR_FROM = 4, NEAR = 2048 };
-
-INLINE __mmask64 first_bytes(int64_t n) {
-    return n >= 64 ? ~(__mmask64)0 : n <= 0 ? 0 : ((__mmask64)1 << n) - 1;
-}
 
 // Where a row of W is read.
 struct place {
@@ -290,7 +287,7 @@ INLINE void few_of(const bool int4, const bool minima, const struct quant_produc
     }
 }
 
-static void few(const struct quant_product *p) {
+void quant_few_avx512vnni(const struct quant_product *p) {
     if (p->storage.kind == STORAGE_INT8)
         few_of(false, false, p);
     else if (p->storage.minima)
@@ -302,102 +299,6 @@ static void few(const struct quant_product *p) {
 // ---------------------------------------------------------------- many rows
 
 enum { TILE_ROWS = 6 };
-
-// A part of k of 32 rows of W: codes[q][row][4], then for each group 32 scales, then 32 minima.
-struct panel {
-    uint8_t codes[QUANT_PANEL_K / 4][QUANT_PANEL][4];
-    float scale[QUANT_PANEL_K / QUANT_BLOCK][QUANT_PANEL];
-    float least[QUANT_PANEL_K / QUANT_BLOCK][QUANT_PANEL];
-};
-_Static_assert(sizeof(struct panel) <= QUANT_SCRATCH, "a panel fits its scratch");
-
-// Turns 16 x 16 dwords: vector i gets dword i of each.
-INLINE void turn(__m512i r[16]) {
-    __m512i t[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-        r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-        r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
-    }
-}
-
-// Codes [at, at + 64) of a row in their order; 0 behind the row's end.
-INLINE __m512i read_codes(const struct quant_product *p, int64_t row, int64_t at) {
-    const char *w = p->w + p->parts.codes + row * (int64_t)p->parts.row_bytes;
-    const int64_t left = p->k - at;
-    if (p->storage.kind == STORAGE_INT8)
-        return _mm512_xor_si512(_mm512_maskz_loadu_epi8(first_bytes(left), w + at),
-                                _mm512_set1_epi8((char)0x80));
-    const __m256i low = _mm256_set1_epi8(15),
-                  both = _mm256_maskz_loadu_epi8((__mmask32)first_bytes(left / 2), w + at / 2),
-                  a = _mm256_and_si256(both, low),
-                  b = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_permute2x128_si256(a, b, 0x20)),
-                              _mm256_permute2x128_si256(a, b, 0x31), 1);
-}
-
-static void pack_codes(const struct quant_product *p, int64_t k0, int64_t k1, struct panel *to) {
-    for (int half = 0; half < QUANT_PANEL; half += 16)
-        for (int64_t at = k0; at < k1; at += 64) {
-            __m512i r[16];
-            for (int i = 0; i < 16; i++) {
-                const int64_t row = p->j0 + half + i;
-                const char *here = p->w + p->parts.codes + row * (int64_t)p->parts.row_bytes;
-                _mm_prefetch(here + QUANT_PANEL * p->parts.row_bytes +
-                                 (p->storage.kind == STORAGE_INT8 ? at : at / 2),
-                             _MM_HINT_T1);
-                r[i] = row < p->j1 ? read_codes(p, row, at) : _mm512_setzero_si512();
-            }
-            turn(r);
-            for (int i = 0; i < 16; i++)
-                _mm512_storeu_si512(to->codes[(at - k0) / 4 + i][half], r[i]);
-        }
-}
-
-static float half_at(const char *part, int64_t index) {
-    uint16_t bits;
-    memcpy(&bits, part + index * 2, sizeof bits);
-    return _cvtsh_ss(bits);
-}
-
-static void pack_scales(const struct quant_product *p, int64_t k0, int64_t k1, struct panel *to) {
-    if (p->storage.kind == STORAGE_INT8) {
-        memset(to->scale[0], 0, sizeof to->scale[0]);
-        memcpy(to->scale[0], p->w + p->parts.scales + p->j0 * 4, (size_t)(p->j1 - p->j0) * 4);
-        return;
-    }
-    const int64_t first = k0 / p->storage.group,
-                  end = (k1 + p->storage.group - 1) / p->storage.group;
-    for (int64_t j = 0; j < QUANT_PANEL; j++)
-        for (int64_t g = first; g < end; g++) {
-            const int64_t index = (p->j0 + j) * p->parts.groups + g;
-            const bool here = p->j0 + j < p->j1;
-            to->scale[g - first][j] = here ? half_at(p->w + p->parts.scales, index) : 0;
-            if (p->storage.minima)
-                to->least[g - first][j] = here ? half_at(p->w + p->parts.minima, index) : 0;
-        }
-}
 
 // Adds the product of `rows` rows of x with a panel to y.
 INLINE void tile(const int rows, const bool int4, const bool minima, const struct quant_product *p,
@@ -485,8 +386,7 @@ static void many(const struct quant_product *p, char *scratch) {
     struct panel *w = (struct panel *)(void *)scratch;
     for (int64_t k0 = 0; k0 < p->k; k0 += QUANT_PANEL_K) {
         const int64_t k1 = p->k - k0 < QUANT_PANEL_K ? p->k : k0 + QUANT_PANEL_K;
-        pack_codes(p, k0, k1, w);
-        pack_scales(p, k0, k1, w);
+        pack_panel(p, k0, k1, w);
         if (p->storage.kind == STORAGE_INT8)
             tiles(false, false, p, w, k0, k1);
         else if (p->storage.minima)
@@ -498,8 +398,8 @@ static void many(const struct quant_product *p, char *scratch) {
 
 // Unpacking int4 takes `many` longer, so that its rows are many later.
 const struct cpu_quant cpu_quant_avx512vnni = {.name = "avx512_vnni",
-                                               .encode = encode,
-                                               .few = few,
+                                               .encode = quant_encode_avx512vnni,
+                                               .few = quant_few_avx512vnni,
                                                .many = many,
                                                .int8 = {QUANT_TURNED, 16},
                                                .int4 = {QUANT_TURNED, 32}};
