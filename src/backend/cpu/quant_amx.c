@@ -79,9 +79,9 @@ static void find_rows(const struct quant_product *p, int64_t i, int64_t k0, int6
 
 // Adds the sums of block `block` of the part: they are in `dot`, 16 of W for each row of x.
 INLINE void add_block(const bool int4, const bool minima, const struct tile_rows *x,
-                      const struct panel *w, int group, int half, int64_t block, const int32_t *dot,
+                      const struct panel *w, int shift, int half, int64_t block, const int32_t *dot,
                       __m512 sum[TILE]) {
-    const int64_t of = int4 ? block * QUANT_BLOCK / group : 0;
+    const int64_t of = int4 ? block * QUANT_BLOCK >> shift : 0;
     const __m512 scale = _mm512_loadu_ps(w->scale[of] + half * TILE),
                  least = minima ? _mm512_loadu_ps(w->least[of] + half * TILE) : scale;
 #pragma GCC unroll 16
@@ -104,6 +104,7 @@ INLINE void tile(const bool int4, const bool minima, const struct quant_product 
                   dot_bytes = TILE * 4;
     _Alignas(64) int32_t dot[2][TILE * TILE];
     __m512 sum[TILE];
+    const int shift = int4 ? __builtin_ctz(p->storage.group) : 0;
     for (int r = 0; r < TILE; r++)
         sum[r] = _mm512_setzero_ps();
     for (int64_t b = 0; b < blocks; b += 2) {
@@ -123,9 +124,9 @@ INLINE void tile(const bool int4, const bool minima, const struct quant_product 
             QUANT_DOT(1, 5, 7);
             QUANT_STORE(1, dot[1], dot_bytes);
         }
-        add_block(int4, minima, x, w, p->storage.group, half, b, dot[0], sum);
+        add_block(int4, minima, x, w, shift, half, b, dot[0], sum);
         if (two)
-            add_block(int4, minima, x, w, p->storage.group, half, b + 1, dot[1], sum);
+            add_block(int4, minima, x, w, shift, half, b + 1, dot[1], sum);
     }
     for (int64_t r = 0; r < TILE && i + r < p->m; r++) {
         float *y = p->y + (i + r) * p->ldy + half * TILE;

@@ -139,7 +139,7 @@ struct place {
     const char *scales, *least;
     int64_t near, ahead, numbers_ahead; // bytes
     __m512i spread;                     // which of a piece's groups each lane is of
-    int group;                          // elements
+    int shift;                          // a group has 1 << shift elements
 };
 
 // The 512 codes of a piece as unsigned bytes: vector q has 4 of each block, in the order of lanes.
@@ -174,7 +174,7 @@ INLINE void read_piece(const bool far, const bool int4, const struct place *w, i
 
 // The float16 numbers of a piece's groups, in the order of lanes.
 INLINE __m512 read_halves(const struct place *w, const char *at, int64_t left) {
-    const int64_t groups = (left < QUANT_PIECE ? left : QUANT_PIECE) / w->group;
+    const int64_t groups = (left < QUANT_PIECE ? left : QUANT_PIECE) >> w->shift;
     _mm_prefetch(at + w->numbers_ahead, _MM_HINT_T0);
     return _mm512_permutexvar_ps(
         w->spread, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)((1 << groups) - 1), at)));
@@ -212,7 +212,7 @@ INLINE void dot_piece(const int xs, const bool int4, const bool minima, const st
 INLINE void dot_span(const int xs, const bool int4, const bool minima,
                      const struct quant_product *p, struct place w, int64_t i, int64_t j,
                      int64_t k0, int64_t k1, __m512 *sum) {
-    const int64_t first = j * p->parts.groups + k0 / w.group;
+    const int64_t first = j * p->parts.groups + (k0 >> w.shift);
     const struct quant_piece *x = p->row[i] + k0 / QUANT_PIECE * QUANT_ROWS;
     __m512 own[XS_MOST];
     w.codes = (const uint8_t *)p->w + p->parts.codes + j * (int64_t)p->parts.row_bytes +
@@ -225,8 +225,8 @@ INLINE void dot_span(const int xs, const bool int4, const bool minima,
     for (; k0 + QUANT_PIECE <= k1; k0 += QUANT_PIECE, x += QUANT_ROWS) {
         dot_piece(xs, int4, minima, &w, QUANT_PIECE, x, own);
         w.codes += int4 ? QUANT_PIECE / 2 : QUANT_PIECE;
-        w.scales += QUANT_PIECE / w.group * 2;
-        w.least += QUANT_PIECE / w.group * 2;
+        w.scales += QUANT_PIECE >> w.shift << 1;
+        w.least += QUANT_PIECE >> w.shift << 1;
     }
     if (k0 < k1)
         dot_piece(xs, int4, minima, &w, k1 - k0, x, own);
@@ -239,11 +239,9 @@ INLINE void dot_span(const int xs, const bool int4, const bool minima,
 INLINE void dot_rows(const int xs, const bool int4, const bool minima,
                      const struct quant_product *p, int64_t i, int64_t j, int64_t rows) {
     const int64_t step = STEP / xs * (int64_t)QUANT_PIECE;
-    struct place w = {.group = int4 ? p->storage.group : QUANT_PIECE};
+    struct place w = {.shift = __builtin_ctz(int4 ? p->storage.group : QUANT_PIECE)};
     __m512 sum[XS_MOST][ROWS_W];
-    w.spread = _mm512_srlv_epi32(lane_order(), _mm512_set1_epi32(w.group == 32   ? 0
-                                                                 : w.group == 64 ? 1
-                                                                                 : 2));
+    w.spread = _mm512_srlv_epi32(lane_order(), _mm512_set1_epi32(w.shift - 5)); // blocks of 32
     for (int q = 0; q < xs; q++)
         for (int64_t r = rows; r < ROWS_W; r++)
             sum[q][r] = _mm512_setzero_ps();
@@ -260,7 +258,7 @@ INLINE void dot_rows(const int xs, const bool int4, const bool minima,
                                                : NEAR;
             w.ahead = int4 ? ahead / 2 : ahead;
             w.near = int4 ? near / 2 : near;
-            w.numbers_ahead = ahead / w.group * 2;
+            w.numbers_ahead = ahead >> w.shift << 1;
             dot_span(xs, int4, minima, p, w, i, j + r, k, end, &sum[0][r]);
         }
     }
@@ -303,6 +301,7 @@ enum { TILE_ROWS = 6 };
 // Adds the product of `rows` rows of x with a panel to y.
 INLINE void tile(const int rows, const bool int4, const bool minima, const struct quant_product *p,
                  const struct panel *w, int64_t i, int64_t k0, int64_t k1) {
+    const int shift = int4 ? __builtin_ctz(p->storage.group) : 0;
     __m512 sum[TILE_ROWS][2];
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
@@ -329,7 +328,7 @@ INLINE void tile(const int rows, const bool int4, const bool minima, const struc
                 dot[r][1] = _mm512_dpbusd_epi32(dot[r][1], w1, from);
             }
         }
-        const int64_t group = int4 ? (k - k0) / p->storage.group : 0;
+        const int64_t group = int4 ? (k - k0) >> shift : 0;
         const __m512 s0 = _mm512_loadu_ps(w->scale[group]),
                      s1 = _mm512_loadu_ps(w->scale[group] + 16);
 #pragma GCC unroll 6
