@@ -130,8 +130,9 @@ void quant_encode_avx512vnni(const float *x, int64_t n, enum quant_order order, 
 // What is read of W is fetched before, because the hardware does not do it early enough, least of
 // all for scales, of which a line is read now and then. AHEAD: by how many elements. With many rows
 // of x a line is used for longer, and so many lines on their way to the first cache would hold up
-// its other loads: from FAR_FROM rows on they wait in the second, and come NEAR elements ahead.
-enum { ROWS_W = 16, XS_MOST = 8, STEP = 32, AHEAD = 8192, FAR_FROM = 4, NEAR = 2048 };
+// its other loads. Then they are fetched from `far`: FAR_AHEAD elements ahead into the second
+// cache, and NEAR elements ahead into the first.
+enum { ROWS_W = 16, XS_MOST = 8, STEP = 32, AHEAD = 8192, FAR_AHEAD = 16384, NEAR = 2048 };
 
 // Where a row of W is read.
 struct place {
@@ -181,11 +182,12 @@ INLINE __m512 read_halves(const struct place *w, const char *at, int64_t left) {
 }
 
 // Multiplies a piece of a row of W with those of `xs` rows of x.
-INLINE void dot_piece(const int xs, const bool int4, const bool minima, const struct place *w,
-                      int64_t left, const struct quant_piece *x, __m512 sum[XS_MOST]) {
+INLINE void dot_piece(const bool far, const int xs, const bool int4, const bool minima,
+                      const struct place *w, int64_t left, const struct quant_piece *x,
+                      __m512 sum[XS_MOST]) {
     __m512i code[8], dot[XS_MOST];
     __m512 scale = _mm512_setzero_ps(), least = scale;
-    read_piece(xs >= FAR_FROM, int4, w, left, code);
+    read_piece(far, int4, w, left, code);
     if (int4)
         scale = read_halves(w, w->scales, left);
     if (minima)
@@ -209,7 +211,7 @@ INLINE void dot_piece(const int xs, const bool int4, const bool minima, const st
 }
 
 // Adds elements [k0, k1) of row j of W to the sums of `xs` rows of x from i on.
-INLINE void dot_span(const int xs, const bool int4, const bool minima,
+INLINE void dot_span(const bool far, const int xs, const bool int4, const bool minima,
                      const struct quant_product *p, struct place w, int64_t i, int64_t j,
                      int64_t k0, int64_t k1, __m512 *sum) {
     const int64_t first = j * p->parts.groups + (k0 >> w.shift);
@@ -223,27 +225,27 @@ INLINE void dot_span(const int xs, const bool int4, const bool minima,
     for (int q = 0; q < xs; q++)
         own[q] = k0 > 0 ? sum[q * ROWS_W] : _mm512_setzero_ps();
     for (; k0 + QUANT_PIECE <= k1; k0 += QUANT_PIECE, x += QUANT_ROWS) {
-        dot_piece(xs, int4, minima, &w, QUANT_PIECE, x, own);
+        dot_piece(far, xs, int4, minima, &w, QUANT_PIECE, x, own);
         w.codes += int4 ? QUANT_PIECE / 2 : QUANT_PIECE;
         w.scales += QUANT_PIECE >> w.shift << 1;
         w.least += QUANT_PIECE >> w.shift << 1;
     }
     if (k0 < k1)
-        dot_piece(xs, int4, minima, &w, k1 - k0, x, own);
+        dot_piece(far, xs, int4, minima, &w, k1 - k0, x, own);
 #pragma GCC unroll 8
     for (int q = 0; q < xs; q++)
         sum[q * ROWS_W] = own[q];
 }
 
 // Columns [j, j + rows) of `xs` rows of y from i on; `rows` is at most ROWS_W.
-INLINE void dot_rows(const int xs, const bool int4, const bool minima,
+INLINE void dot_rows(const bool far, const int xs, const bool int4, const bool minima,
                      const struct quant_product *p, int64_t i, int64_t j, int64_t rows) {
-    const int64_t step = STEP / xs * (int64_t)QUANT_PIECE;
+    const int64_t step = far ? STEP / xs * (int64_t)QUANT_PIECE : p->k;
     struct place w = {.shift = __builtin_ctz(int4 ? p->storage.group : QUANT_PIECE)};
     __m512 sum[XS_MOST][ROWS_W];
     w.spread = _mm512_srlv_epi32(lane_order(), _mm512_set1_epi32(w.shift - 5)); // blocks of 32
     for (int q = 0; q < xs; q++)
-        for (int64_t r = rows; r < ROWS_W; r++)
+        for (int64_t r = p->k > 0 ? rows : 0; r < ROWS_W; r++)
             sum[q][r] = _mm512_setzero_ps();
     for (int64_t k = 0; k < p->k; k += step) {
         const int64_t end = p->k - k < step ? p->k : k + step;
@@ -251,15 +253,16 @@ INLINE void dot_rows(const int xs, const bool int4, const bool minima,
             // Rows that are read a part at a time: what is fetched from afar goes through the next
             // ROWS_W rows from their first byte to their last.
             const bool parts = p->k > step;
-            const int64_t ahead =
-                              parts ? (ROWS_W - r) * p->k + rows * k + r * (end - k) - k : AHEAD,
-                          near = xs < FAR_FROM ? ahead
-                                 : parts       ? 2 * p->k
-                                               : NEAR;
+            const int64_t ahead = parts ? (ROWS_W - r) * p->k + rows * k + r * (end - k) - k
+                                  : far ? FAR_AHEAD
+                                        : AHEAD,
+                          near = parts ? 2 * p->k
+                                 : far ? NEAR
+                                       : AHEAD;
             w.ahead = int4 ? ahead / 2 : ahead;
             w.near = int4 ? near / 2 : near;
             w.numbers_ahead = ahead >> w.shift << 1;
-            dot_span(xs, int4, minima, p, w, i, j + r, k, end, &sum[0][r]);
+            dot_span(far, xs, int4, minima, p, w, i, j + r, k, end, &sum[0][r]);
         }
     }
     const __mmask16 mask = (__mmask16)((1 << rows) - 1);
@@ -275,13 +278,15 @@ INLINE void few_of(const bool int4, const bool minima, const struct quant_produc
         const int64_t rows = p->j1 - j < ROWS_W ? p->j1 - j : ROWS_W;
         int64_t i = 0;
         for (; i + 8 <= p->m; i += 8)
-            dot_rows(8, int4, minima, p, i, j, rows);
+            dot_rows(true, 8, int4, minima, p, i, j, rows);
         if (i + 4 <= p->m)
-            dot_rows(4, int4, minima, p, i, j, rows), i += 4;
-        if (i + 2 <= p->m)
-            dot_rows(2, int4, minima, p, i, j, rows), i += 2;
+            dot_rows(true, 4, int4, minima, p, i, j, rows), i += 4;
+        if (i + 2 <= p->m && p->k > STEP / 2 * QUANT_PIECE)
+            dot_rows(true, 2, int4, minima, p, i, j, rows), i += 2;
+        else if (i + 2 <= p->m)
+            dot_rows(false, 2, int4, minima, p, i, j, rows), i += 2;
         if (i < p->m)
-            dot_rows(1, int4, minima, p, i, j, rows);
+            dot_rows(false, 1, int4, minima, p, i, j, rows);
     }
 }
 
