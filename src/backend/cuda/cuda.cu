@@ -68,6 +68,7 @@ static void arena_give(struct backend *b, void *arena) {
 static int copy(struct cuda *s, void *to, const void *from, uint64_t bytes,
                 enum cudaMemcpyKind kind, const char *what, struct err *e) {
     cudaStream_t stream = s->stream[STREAM_COMPUTE];
+    s->leads = false;
     if (bytes == 0)
         return 0;
     TRY(cuda_check(s, cudaMemcpyAsync(to, from, (size_t)bytes, kind, stream), what, e));
@@ -88,6 +89,7 @@ static int copy_out(struct backend *b, void *host, const void *device, uint64_t 
 static int clear(struct backend *b, void *device, uint64_t bytes, struct err *e) {
     struct cuda *s = state_of(b);
     cudaStream_t stream = s->stream[STREAM_COMPUTE];
+    s->leads = false;
     TRY(cuda_check(s, cudaMemsetAsync(device, 0, (size_t)bytes, stream), "clearing memory", e));
     return cuda_check(s, cudaStreamSynchronize(stream), "clearing memory", e);
 }
@@ -151,11 +153,13 @@ static int prepare(struct backend *b, int n_events, struct err *e) {
 
 static int record(struct backend *b, enum op_stream stream, int event, struct err *e) {
     struct cuda *s = state_of(b);
+    s->leads = false;
     return cuda_check(s, cudaEventRecord(s->events[event], s->stream[stream]), "record", e);
 }
 
 static int wait(struct backend *b, enum op_stream stream, int event, struct err *e) {
     struct cuda *s = state_of(b);
+    s->leads = false;
     return cuda_check(s, cudaStreamWaitEvent(s->stream[stream], s->events[event], 0), "wait", e);
 }
 
@@ -174,6 +178,7 @@ static int capture_begin(struct backend *b, unsigned streams, struct err *e) {
     cudaStream_t compute = s->stream[STREAM_COMPUTE];
     TRY(cuda_check(s, cudaStreamBeginCapture(compute, cudaStreamCaptureModeRelaxed), "capture", e));
     s->capturing = true;
+    s->leads = false;
     s->captured = 0;
     TRY(cuda_check(s, cudaEventRecord(s->fork, compute), "capture", e));
     for (int i = 0; i < STREAM_COUNT; i++)
@@ -220,6 +225,7 @@ static int capture_end(struct backend *b, void **out, struct err *e) {
 
 static int graph_run(struct backend *b, void *graph, struct err *e) {
     struct cuda *s = state_of(b);
+    s->leads = false;
     return cuda_check(s, cudaGraphLaunch((cudaGraphExec_t)graph, s->stream[STREAM_COMPUTE]),
                       "running a graph", e);
 }
@@ -233,6 +239,7 @@ static void graph_free(struct backend *b, void *graph) {
 
 static int turn_begin(struct backend *b, struct err *e) {
     struct cuda *s = state_of(b);
+    s->leads = false;
     return cuda_check(s, cudaEventRecord(s->begin, s->stream[STREAM_COMPUTE]), "timing", e);
 }
 
@@ -243,6 +250,7 @@ static int turn_end(struct backend *b, struct err *e) {
 
 static int mark(struct backend *b, int index, struct err *e) {
     struct cuda *s = state_of(b);
+    s->leads = false;
     while (s->n_marks <= index) {
         TRY(cuda_check(s, cudaEventCreate(&s->marks[s->n_marks]), "making an event", e));
         s->n_marks++;
@@ -333,6 +341,7 @@ static int choose_device(struct cuda *s, int index, struct device_info *info, st
     s->device = index;
     s->processors = p.multiProcessorCount;
     s->shared_bytes = (int)p.sharedMemPerBlockOptin;
+    s->chains = p.major >= 9;
     cudaDriverGetVersion(&driver);
     info->memory_bytes = p.totalGlobalMem;
     snprintf(info->text, sizeof info->text,
@@ -429,6 +438,7 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     b->name = b->isa = "cuda";
     b->info.device = b->info.streams = b->info.graphs = true;
     b->info.types = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
+    b->info.storages = 1u << STORAGE_INT8 | 1u << STORAGE_INT4;
     b->state = s;
     b->arena_take = arena_take;
     b->arena_give = arena_give;
@@ -443,6 +453,7 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     b->join = cuda_join;
     b->joins[OP_GRAD_SQNORM] = b->joins[OP_ADAMW] = !s->choice.plain;
     b->joins[OP_ADAMW_BF16] = b->joins[OP_ADAMW_INT8] = !s->choice.plain;
+    b->joins[OP_MATMUL] = b->joins[OP_ROPE] = !s->choice.plain;
     b->prepare = prepare;
     b->record = record;
     b->wait = wait;
