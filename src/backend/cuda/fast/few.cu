@@ -3,9 +3,10 @@
 //
 // A tile is 8 rows of W. Of a tile, a warp takes a part of k, in stages of 128 bytes of each row,
 // and has several stages under way in a ring of its own. `along` warps share a tile; the block's
-// other warps have other tiles at the same time. When all warps are through, the block adds up
-// their parts in order. Blocks are as many as multiprocessors, and take tiles in turns. W does not
-// change during a turn, so the rings fill before the kernel in front has ended (chain.cuh).
+// other warps have other tiles at the same time: a step. After some steps the block adds up what
+// its warps have found, in order, so that warps rarely wait for one another. Blocks are as many as
+// multiprocessors, and take steps in turns. W does not change during a turn, so the rings fill
+// before the kernel in front has ended (chain.cuh).
 //
 // Tensor cores take W as the 8 columns of their second operand, and the rows of x as the 16 rows of
 // the first. How k is divided follows from n and k, not from the number of rows, so a row's bits do
@@ -20,17 +21,18 @@
 #include <stdlib.h>
 
 enum {
-    WARPS = 8,
-    STAGES = 8,
-    TILE = 8,        // rows of W
-    ROW_BYTES = 128, // of a row in a stage
+    WARPS = 16,
+    STAGES = 5,
+    PART_BYTES = 16 << 10, // for the sums of warps
+    TILE = 8,              // rows of W
+    ROW_BYTES = 128,       // of a row in a stage
     MOST_ROWS = 16,
     MOST_PARTS = 3,
 };
 
 // Bytes of a stage: codes, then scales, then minima.
 template <typename F>
-constexpr int STAGE_BYTES = TILE * (ROW_BYTES + (int)F::PARTS * (int)F::SCALE_BYTES);
+constexpr int STAGE_BYTES = TILE *(ROW_BYTES + (int)F::PARTS * (int)F::SCALE_BYTES);
 // Elements of a row in a stage.
 template <typename F> constexpr int STAGE_K = ROW_BYTES / 16 * (int)F::EACH;
 
@@ -40,14 +42,14 @@ struct part {
     const void *bias;
     void *y, *act;
     int64_t ldy, lda;
-    int n, end; // rows of W; tiles of the parts up to this one
+    int n, begin, end; // rows of W; tiles of the parts before this one, and with it
 };
 
 struct few_args {
     struct part part[MOST_PARTS];
     const void *x;
-    int64_t ldx, row_bytes; // from one row of W to the next
-    int m, k, parts, stages, along, steps, groups;
+    int64_t ldx, row_bytes;                               // from one row of W to the next
+    int m, k, parts, stages, along, steps, batch, groups; // batch: steps between two sums
     float scale;
     int act;
     bool accumulate;
@@ -59,9 +61,7 @@ template <typename F> static inline __host__ __device__ int x_stride(int stages)
 }
 
 template <typename F> static size_t shared_bytes(int m, int stages) {
-    const int rows = m > 8 ? 16 : 8;
-    return (size_t)WARPS * STAGES * STAGE_BYTES<F> +
-           2 * (size_t)WARPS * rows * TILE * sizeof(float) +
+    return (size_t)WARPS * STAGES * STAGE_BYTES<F> + PART_BYTES +
            (size_t)m * (size_t)x_stride<F>(stages) * 2;
 }
 
@@ -70,51 +70,54 @@ template <typename F> static inline __device__ int place_of(int row, int p) {
     return row * ROW_BYTES + (F::EACH == 32 ? p ^ row : p ^ (row & 1) << 2) * 16;
 }
 
-static inline __device__ const struct part *part_of(const struct few_args &a, int tile) {
-    const struct part *p = &a.part[0];
-    if (a.parts > 1 && tile >= a.part[0].end)
-        p = &a.part[1];
-    if (a.parts > 2 && tile >= a.part[1].end)
-        p = &a.part[2];
-    return p;
+static inline __device__ const struct part &part_of(const struct few_args &a, int tile) {
+    return a.part[a.parts > 2 && tile >= a.part[1].end ? 2 : a.parts > 1 && tile >= a.part[0].end];
 }
 
-// The row of W with which a tile begins.
-static inline __device__ int first_row(const struct few_args &a, const struct part *p, int tile) {
-    return (tile - (p == &a.part[0] ? 0 : p[-1].end)) * TILE;
-}
+// What a lane fetches of the stages of a tile: 16 bytes of two rows, four rows apart, and a word of
+// the scales of a row. Where there are no such rows it fetches zeros.
+template <typename F> struct reader {
+    enum { WORDS = F::SCALE_BYTES > 0 ? F::SCALE_BYTES / 4 : 1 }; // of the scales of a row
+    const char *codes, *scales, *minima;
+    int rows_left, scale_rows_left;
 
-// Fetches a stage of a tile. Rows and columns behind the end become 0.
-template <typename F>
-static __device__ void fetch(const struct few_args &a, unsigned to, int tile, int stage) {
-    const int lane = threadIdx.x % WARP;
-    const struct part *p = part_of(a, tile);
-    const int first = first_row(a, p, tile);
-    const int used = a.k * 16 / F::EACH; // bytes of a row
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int row = lane / 8 + 4 * i, piece = lane % 8, at = stage * ROW_BYTES + piece * 16;
-        const bool inside = first + row < p->n && at < used;
-        copy_async<16>(to + place_of<F>(row, piece),
-                       inside ? p->codes + (first + row) * a.row_bytes + at : p->codes,
-                       inside ? 16 : 0);
+    __device__ void seek(const struct few_args &a, int tile, int lane) {
+        const struct part &p = part_of(a, tile);
+        const int row = (tile - p.begin) * TILE + lane / 8;
+        rows_left = p.n - row;
+        codes = p.codes + (rows_left > 0 ? row * a.row_bytes + lane % 8 * 16 : 0);
+        if (F::PARTS > 0) {
+            const int scale_row = (tile - p.begin) * TILE + lane / WORDS;
+            scale_rows_left = lane < TILE * WORDS ? p.n - scale_row : 0;
+            const int64_t at =
+                scale_rows_left > 0 ? ((int64_t)scale_row * a.groups + lane % WORDS * 2) * 2 : 0;
+            scales = p.scales + at;
+            minima = p.minima + at;
+        }
     }
-    enum { WORDS = F::SCALE_BYTES / 4 }; // of the scales of a row
-    if (F::PARTS > 0 && lane < TILE * WORDS) {
-        const int row = lane / (WORDS > 0 ? WORDS : 1), word = lane % (WORDS > 0 ? WORDS : 1),
-                  group = stage * (F::SCALE_BYTES / 2) + word * 2;
-        const bool inside = first + row < p->n && group < a.groups;
-        const int64_t at = inside ? ((int64_t)(first + row) * a.groups + group) * 2 : 0;
-        copy_async<4>(to + TILE * ROW_BYTES + lane * 4, p->scales + at, inside ? 4 : 0);
-        if (F::PARTS > 1)
-            copy_async<4>(to + TILE * (ROW_BYTES + F::SCALE_BYTES) + lane * 4, p->minima + at,
-                          inside ? 4 : 0);
+
+    __device__ void fetch(const struct few_args &a, unsigned to, int stage, int lane) const {
+        const int at = stage * ROW_BYTES, row = lane / 8, piece = lane % 8;
+        const bool inside = at + piece * 16 < a.k * 16 / F::EACH;
+        const bool one = inside && rows_left > 0, two = inside && rows_left > 4;
+        copy_async<16>(to + place_of<F>(row, piece), one ? codes + at : codes, one ? 16 : 0);
+        copy_async<16>(to + place_of<F>(row + 4, piece), two ? codes + at + 4 * a.row_bytes : codes,
+                       two ? 16 : 0);
+        if (F::PARTS > 0 && lane < TILE * WORDS) {
+            const int first = stage * (F::SCALE_BYTES / 2); // group
+            const bool scaled = scale_rows_left > 0 && first + lane % WORDS * 2 < a.groups;
+            const unsigned place = to + TILE * ROW_BYTES + lane * 4;
+            copy_async<4>(place, scaled ? scales + first * 2 : scales, scaled ? 4 : 0);
+            if (F::PARTS > 1)
+                copy_async<4>(place + TILE * F::SCALE_BYTES, scaled ? minima + first * 2 : minima,
+                              scaled ? 4 : 0);
+        }
     }
-}
+};
 
 // The rows of x that a lane needs, as tensor cores take them; 0 where there is no row.
 template <typename U, bool TWO>
-static __device__ void read_x(U (&low), U (&high), const uint16_t *x, int stride, int at, int m) {
+static __device__ void read_x(U(&low), U(&high), const uint16_t *x, int stride, int at, int m) {
     const int g = threadIdx.x % WARP / 4;
     low = high = U{};
     if (g < m)
@@ -138,8 +141,7 @@ static __device__ void multiply(float (&sum)[2][4], const char *stage, const uin
             const words w = *(const words *)(scales + (2 * t + i) * F::SCALE_BYTES);
             memcpy(scale[i], &w, sizeof w);
             if (F::PARTS > 1) {
-                const words v =
-                    *(const words *)(scales + (TILE + 2 * t + i) * F::SCALE_BYTES);
+                const words v = *(const words *)(scales + (TILE + 2 * t + i) * F::SCALE_BYTES);
                 memcpy(minimum[i], &v, sizeof v);
             }
         }
@@ -194,61 +196,50 @@ static __device__ void multiply(float (&sum)[2][4], const char *stage, const uin
     }
 }
 
-// What a thread writes at the end of a step: the columns of a tile go round the threads, so that a
-// thread has one of them, in several rows of x.
-template <typename T> struct column {
-    const struct part *part;
-    int j; // of the part; -1: none
-    float scale, bias;
-};
-
+// Element (row, j) of the part that has the tile.
 template <typename T, typename F>
-static __device__ struct column<T> column_of(const struct few_args &a, int tile) {
-    struct column<T> c = {part_of(a, tile), -1, a.scale, 0};
-    const int j = first_row(a, c.part, tile) + (int)threadIdx.x % TILE;
-    if (j >= c.part->n)
-        return c;
-    c.j = j;
-    if (F::EACH == 16)
-        c.scale *= ((const float *)c.part->scales)[j];
-    if (c.part->bias)
-        c.bias = value(((const T *)c.part->bias)[j]);
-    return c;
-}
-
-template <typename T>
-static __device__ void write(const struct few_args &a, const struct column<T> &c, int row,
-                             float sum) {
-    T *y = (T *)c.part->y + row * c.part->ldy + c.j;
-    sum = sum * c.scale + c.bias;
+static __device__ void write(const struct few_args &a, int tile, int column, int row, float sum) {
+    const struct part &p = part_of(a, tile);
+    const int j = (tile - p.begin) * TILE + column;
+    if (j >= p.n)
+        return;
+    sum *= F::EACH == 16 ? a.scale * ((const float *)p.scales)[j] : a.scale;
+    if (p.bias)
+        sum += value(((const T *)p.bias)[j]);
+    T *y = (T *)p.y + row * p.ldy + j;
     if (a.accumulate)
         sum += value(*y);
     *y = rounded<T>(sum);
-    if (c.part->act)
-        ((T *)c.part->act)[row * c.part->lda + c.j] =
-            rounded<T>(act_value<T>(value(rounded<T>(sum)), a.act));
+    if (p.act)
+        ((T *)p.act)[row * p.lda + j] = rounded<T>(act_value<T>(value(rounded<T>(sum)), a.act));
 }
 
 template <typename T, typename F, bool TWO>
-__global__ void __launch_bounds__(WARPS *WARP) few_kernel(const __grid_constant__ few_args a) {
+__global__ void __launch_bounds__(WARPS *WARP, TWO ? 1 : 2)
+    few_kernel(const __grid_constant__ few_args a) {
     extern __shared__ uint4 shared[];
-    enum { ROWS = TWO ? 16 : 8 };
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane / 4, t = lane % 4;
     const int beside = WARPS / a.along, mine = warp % a.along, tile_of = warp / a.along;
     char *ring = (char *)shared + warp * STAGES * STAGE_BYTES<F>;
     float *parts = (float *)((char *)shared + WARPS * STAGES * STAGE_BYTES<F>);
-    uint16_t *x = (uint16_t *)(parts + 2 * WARPS * ROWS * TILE);
-    const int stride = x_stride<F>(a.stages);
+    uint16_t *x = (uint16_t *)((char *)parts + PART_BYTES);
+    const int stride = x_stride<F>(a.stages), tiles = a.part[a.parts - 1].end;
     const unsigned to = shared_address(ring);
 
     // The stage that is fetched next; there is none if `step` is past the end.
     int step = mine < a.stages ? (int)blockIdx.x : a.steps, stage = mine, slot = 0;
+    struct reader<F> from;
+    if (step < a.steps)
+        from.seek(a, step * beside + tile_of, lane);
     auto fetch_next = [&]() {
         if (step < a.steps) {
-            fetch<F>(a, to + slot * STAGE_BYTES<F>, step * beside + tile_of, stage);
+            from.fetch(a, to + slot * STAGE_BYTES<F>, stage, lane);
             stage += a.along;
-            if (stage >= a.stages)
+            if (stage >= a.stages) {
                 stage = mine, step += gridDim.x;
+                if (step < a.steps)
+                    from.seek(a, step * beside + tile_of, lane);
+            }
         }
         slot = slot + 1 == STAGES ? 0 : slot + 1;
         copies_close();
@@ -257,45 +248,49 @@ __global__ void __launch_bounds__(WARPS *WARP) few_kernel(const __grid_constant_
         fetch_next();
     chain_wait();
     chain_next();
-    for (int i = threadIdx.x, each = a.stages * STAGE_K<F> / 8; i < a.m * each; i += WARPS * WARP) {
-        const int row = i / each, at = i % each * 8;
-        uint4 piece = {};
-        if (at < a.k)
-            piece = load16((const T *)a.x + row * a.ldx + at);
-        *(uint4 *)(x + row * stride + at) = F::EACH == 8 ? piece : in_pairs(piece);
-    }
+    for (int row = 0; row < a.m; row++)
+        for (int at = threadIdx.x * 8; at < a.stages * STAGE_K<F>; at += WARPS * WARP * 8) {
+            uint4 piece = {};
+            if (at < a.k)
+                piece = load16((const T *)a.x + row * a.ldx + at);
+            *(uint4 *)(x + row * stride + at) = F::EACH == 8 ? piece : in_pairs(piece);
+        }
     __syncthreads();
 
     int at = 0;
-    for (int now = blockIdx.x, turn = 0; now < a.steps; now += gridDim.x, turn ^= 1) {
-        const int last_tile = a.part[a.parts - 1].end - 1,
-                  writes = now * beside + (int)threadIdx.x / TILE % beside;
-        const struct column<T> c = column_of<T, F>(a, writes < last_tile ? writes : last_tile);
-        float sum[2][4] = {};
-        for (int i = mine; i < a.stages; i += a.along) {
-            copies_wait<STAGES - 2>();
-            __syncwarp();
-            fetch_next();
-            multiply<T, F, TWO>(sum, ring + at * STAGE_BYTES<F>, x + i * STAGE_K<F>, stride, a.m);
-            at = at + 1 == STAGES ? 0 : at + 1;
+    for (int first = blockIdx.x; first < a.steps; first += a.batch * gridDim.x) {
+        int made = 0; // steps
+        for (int now = first; made < a.batch && now < a.steps; made++, now += gridDim.x) {
+            float sum[2][4] = {};
+            for (int i = mine; i < a.stages; i += a.along) {
+                copies_wait<STAGES - 2>();
+                __syncwarp();
+                fetch_next();
+                multiply<T, F, TWO>(sum, ring + at * STAGE_BYTES<F>, x + i * STAGE_K<F>, stride,
+                                    a.m);
+                at = at + 1 == STAGES ? 0 : at + 1;
+            }
+            float *part = parts + (made * WARPS + warp) * a.m * TILE;
+            if (g < a.m)
+                *(float2 *)(part + g * TILE + 2 * t) =
+                    make_float2(sum[0][0] + sum[1][0], sum[0][1] + sum[1][1]);
+            if (TWO && g + 8 < a.m)
+                *(float2 *)(part + (g + 8) * TILE + 2 * t) =
+                    make_float2(sum[0][2] + sum[1][2], sum[0][3] + sum[1][3]);
         }
-        float *part = parts + (turn * WARPS + warp) * ROWS * TILE;
-        *(float2 *)(part + g * TILE + 2 * t) =
-            make_float2(sum[0][0] + sum[1][0], sum[0][1] + sum[1][1]);
-        if (TWO)
-            *(float2 *)(part + (g + 8) * TILE + 2 * t) =
-                make_float2(sum[0][2] + sum[1][2], sum[0][3] + sum[1][3]);
         __syncthreads();
-        for (int i = threadIdx.x; i < beside * a.m * TILE; i += WARPS * WARP) {
-            const int row = i / (TILE * beside), sub = i / TILE % beside;
-            const float *from =
-                parts + (turn * WARPS + sub * a.along) * ROWS * TILE + row * TILE + i % TILE;
+        for (int i = threadIdx.x; i < made * beside * a.m * TILE; i += WARPS * WARP) {
+            const int column = i % TILE, row = i / TILE % a.m, group = i / TILE / a.m,
+                      tile = (first + group / beside * (int)gridDim.x) * beside + group % beside;
+            const float *from_warp = parts + (group * a.along * a.m + row) * TILE + column;
             float all = 0;
+#pragma unroll 4
             for (int w = 0; w < a.along; w++)
-                all += from[w * ROWS * TILE];
-            if (c.j >= 0 && now * beside + sub <= last_tile)
-                write<T>(a, c, row, all);
+                all += from_warp[w * a.m * TILE];
+            if (tile < tiles)
+                write<T, F>(a, tile, column, row, all);
         }
+        __syncthreads();
     }
     copies_wait<0>();
 }
@@ -321,11 +316,12 @@ static void divide(const struct cuda *s, struct few_args *a) {
     for (int along = WARPS; along >= 1; along /= 2) {
         const int steps = (int)ceil_div(tiles, WARPS / along);
         const int64_t work = ceil_div(steps, s->processors) * ceil_div(a->stages, along);
-        if (work < least) {
+        if (work <= least) { // of equal ones, that with the fewest sums over warps
             least = work;
             a->along = along, a->steps = steps;
         }
     }
+    a->batch = PART_BYTES / (int)(WARPS * a->m * TILE * sizeof(float));
 }
 
 template <typename T, typename F, bool TWO>
@@ -395,8 +391,7 @@ static int choose(struct cuda *s, const struct op_call *c, struct few *f, bool *
     }
 }
 
-template <typename T>
-static bool fits(const struct op_call *c) {
+template <typename T> static bool fits(const struct op_call *c) {
     const struct op *op = c->op;
     return op->m > 0 && op->m <= MOST_ROWS && op->n > 0 && op->k > 0 && op->n < INT32_MAX / 2 &&
            op->k < 1 << 20 && !(op->flags & OP_IN_OUT) && op->k % 8 == 0 &&
@@ -473,7 +468,8 @@ void cuda_join_few(struct cuda *s, struct op_call *calls, int n) {
             struct cuda_made *made = (struct cuda_made *)calls[end].made;
             struct part *p = &f->a.part[f->a.parts];
             *p = ((const struct few *)made->own)->a.part[0];
-            p->end += p[-1].end;
+            p->begin = p[-1].end;
+            p->end += p->begin;
             f->a.parts++;
             drop(made->own);
             *made = {run_nothing, NULL, NULL};
