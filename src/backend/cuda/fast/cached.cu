@@ -7,25 +7,15 @@
 // the warps of a block, and the blocks of the cluster, which read each other's shared memory.
 #include "backend/cuda/elements.cuh"
 #include "backend/cuda/fast/chain.cuh"
-#include "backend/cuda/fast/fast.cuh"
+#include "backend/cuda/fast/cached.cuh"
 
 #include <math_constants.h>
 
 enum {
     WARPS = 8,
     MOST_SPLITS = 8, // blocks of a cluster: as many as every device takes
-    MOST_DIM = 256,
-    TOGETHER = 2, // keys of a lane that are under way at the same time
+    TOGETHER = 2,    // keys of a lane that are under way at the same time
     FEW_ROWS = 16,
-};
-
-template <typename T> struct cached_args {
-    T *o;
-    const T *q, *kcache, *vcache;
-    const int32_t *sequences, *positions;
-    int64_t ldo, ldq, ldk, ldv, batch, capacity;
-    int heads, shared, dim, chunks; // query heads; those of a head of keys; blocks for these
-    float scale;
 };
 
 // Waits until all blocks of the cluster are here, and sees what they have written.
@@ -57,7 +47,7 @@ template <typename T> static inline __device__ float weight_of(float maximum, fl
 }
 
 template <typename T, int LANES, int HEADS>
-__global__ void __launch_bounds__(WARPS *WARP) cached_kernel(const cached_args<T> a) {
+__global__ void __launch_bounds__(WARPS *WARP, 2) cached_kernel(const cached_args<T> a) {
     enum { KEYS = WARP / LANES, W = WIDE<T>, COLUMNS = LANES * W };
     __shared__ float maxima[WARPS][HEADS], sums[WARPS][HEADS];
     __shared__ float block_maximum[HEADS], block_sum_of[HEADS];
@@ -75,33 +65,47 @@ __global__ void __launch_bounds__(WARPS *WARP) cached_kernel(const cached_args<T
 
     const int keys = bad ? 0 : (int)last + 1, each = (keys + splits - 1) / splits,
               begin = split * each, end = begin + each < keys ? begin + each : keys;
-    float q[HEADS][W], out[HEADS][W], maximum[HEADS], sum[HEADS];
-#pragma unroll
-    for (int h = 0; h < HEADS; h++) {
-        floats<T> x = {};
-        if (here && first + h < a.shared)
-            x = read_wide(a.q + i * a.ldq + (int64_t)(g * a.shared + first + h) * a.dim + column);
-#pragma unroll
-        for (int l = 0; l < W; l++)
-            q[h][l] = x.x[l] * a.scale, out[h][l] = 0;
-        maximum[h] = -CUDART_INF_F, sum[h] = 0;
-    }
     const T *const k0 = a.kcache + (b < 0 ? 0 : b) * a.capacity * a.ldk + g * a.dim + column;
     const T *const v0 = a.vcache + (b < 0 ? 0 : b) * a.capacity * a.ldv + g * a.dim + column;
-    for (int t0 = begin + warp * KEYS; t0 < end; t0 += TOGETHER * WARPS * KEYS) {
-        uint4 k[TOGETHER] = {}, v[TOGETHER] = {};
+    uint4 k[TOGETHER], v[TOGETHER], first_q[HEADS];
+    auto read_keys = [&](int t0) {
 #pragma unroll
         for (int u = 0; u < TOGETHER; u++) {
             const int t = t0 + u * WARPS * KEYS + lane / LANES;
+            k[u] = v[u] = uint4{};
             if (t < end && here) {
                 k[u] = load16(k0 + t * a.ldk);
                 v[u] = load16(v0 + t * a.ldv);
             }
         }
+    };
+    read_keys(begin + warp * KEYS);
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        first_q[h] = uint4{};
+        if (here && first + h < a.shared)
+            first_q[h] =
+                load16(a.q + i * a.ldq + (int64_t)(g * a.shared + first + h) * a.dim + column);
+    }
+    float q[HEADS][W], out[HEADS][W], maximum[HEADS], sum[HEADS];
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        const floats<T> x = widen<T>(first_q[h]);
+#pragma unroll
+        for (int l = 0; l < W; l++)
+            q[h][l] = x.x[l] * a.scale, out[h][l] = 0;
+        maximum[h] = -CUDART_INF_F, sum[h] = 0;
+    }
+    for (int t0 = begin + warp * KEYS; t0 < end; t0 += TOGETHER * WARPS * KEYS) {
+        uint4 keys_now[TOGETHER], values_now[TOGETHER];
+#pragma unroll
+        for (int u = 0; u < TOGETHER; u++)
+            keys_now[u] = k[u], values_now[u] = v[u];
+        read_keys(t0 + TOGETHER * WARPS * KEYS); // under way while these are computed with
 #pragma unroll
         for (int u = 0; u < TOGETHER; u++) {
             const bool seen = t0 + u * WARPS * KEYS + lane / LANES < end;
-            const floats<T> key = widen<T>(k[u]), val = widen<T>(v[u]);
+            const floats<T> key = widen<T>(keys_now[u]), val = widen<T>(values_now[u]);
 #pragma unroll
             for (int h = 0; h < HEADS; h++) {
                 float score = 0;
@@ -185,38 +189,17 @@ __global__ void __launch_bounds__(WARPS *WARP) cached_kernel(const cached_args<T
                 all += of_block(&whole[h][d], r) * weight;
             }
         a.o[i * a.ldo + (int64_t)(g * a.shared + first + h) * a.dim + d] =
-            rounded<T>(bad ? CUDART_NAN_F : b < 0 ? 0 : all / total);
+            rounded<T>(bad     ? CUDART_NAN_F
+                       : b < 0 ? 0
+                               : all / total);
     }
     cluster_barrier(); // others may still be reading this block's memory
 }
 
-template <typename T> static cached_args<T> args_of(const struct op_call *c, int heads) {
-    const struct op *op = c->op;
-    const int shared = (int)(op->heads / op->kv_heads);
-    return {(T *)c->out[0].data,
-            (const T *)c->in[0].data,
-            (const T *)c->in[1].data,
-            (const T *)c->in[2].data,
-            (const int32_t *)c->in[3].data,
-            (const int32_t *)c->in[4].data,
-            c->out[0].ld,
-            c->in[0].ld,
-            c->in[1].ld,
-            c->in[2].ld,
-            op->batch,
-            op->seq,
-            (int)op->heads,
-            shared,
-            (int)op->head_dim,
-            (int)ceil_div(shared, heads),
-            (float)op->scale};
-}
-
 template <typename T, int LANES, int HEADS>
-static int run_cached(struct cuda *s, const struct op_call *c, cudaStream_t stream,
-                      struct err *e) {
+static int run_cached(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct op *op = c->op;
-    const cached_args<T> a = args_of<T>(c, HEADS);
+    const cached_args<T> a = cached_args_of<T>(c, HEADS);
     const int64_t blocks = op->kv_heads * a.chunks * op->m;
     unsigned splits = 1;
     while (s->chains && splits < MOST_SPLITS && (int64_t)splits * blocks < s->processors)
@@ -247,12 +230,18 @@ static int make_cached(struct cuda *s, const struct op_call *c, struct cuda_made
                        struct err *e) {
     const struct op *op = c->op;
     const int64_t cells = op->batch * op->seq, lanes = ceil_div(op->head_dim, WIDE<T>);
-    if (op->m == 0 || (op->m > FEW_ROWS && op->m > op->batch) || op->m > 65535 ||
-        op->heads > 65535 || op->head_dim % WIDE<T> != 0 || lanes > WARP || cells == 0 ||
-        op->seq > 1 << 30 || !wide_rows<T>(c->in[0].data, c->in[0].ld, op->m) ||
+    if (op->m == 0 || op->m > 65535 || op->heads > 65535 || op->head_dim % WIDE<T> != 0 ||
+        lanes > WARP || cells == 0 || op->seq > 1 << 30 ||
+        !wide_rows<T>(c->in[0].data, c->in[0].ld, op->m) ||
         !wide_rows<T>(c->in[1].data, c->in[1].ld, cells) ||
         !wide_rows<T>(c->in[2].data, c->in[2].ld, cells))
         return 0;
+    // More rows than there are sequences: many of them belong to one, as in a prompt.
+    if (op->m > FEW_ROWS && op->m > op->batch) {
+        if constexpr (sizeof(T) == 2)
+            return cuda_make_cached_rows<T>(s, c, made, e);
+        return 0;
+    }
     return lanes <= 8    ? take_heads<T, 8>(s, c, made, e)
            : lanes <= 16 ? take_heads<T, 16>(s, c, made, e)
                          : take_heads<T, 32>(s, c, made, e);
@@ -286,8 +275,7 @@ __global__ void __launch_bounds__(BLOCK) append_kernel(const append_args<T> a) {
 }
 
 template <typename T>
-static int run_append(struct cuda *s, const struct op_call *c, cudaStream_t stream,
-                      struct err *e) {
+static int run_append(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct op *op = c->op;
     const append_args<T> a = {(T *)c->out[0].data,
                               (T *)c->out[1].data,

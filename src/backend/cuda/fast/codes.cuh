@@ -50,6 +50,15 @@ inline __device__ void tile_product<__half>(float (&c)[4], unsigned a0, unsigned
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// Four tiles of 8 x 8 elements of 16 bits from shared memory, each turned: lane l gives the address
+// of row l % 8 of tile l / 8, and gets of every tile column g of the rows 2 t and 2 t + 1.
+static inline __device__ void turned_tiles(unsigned (&tile)[4], unsigned row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3])
+                 : "r"(row)
+                 : "memory");
+}
+
 // ---------------------------------------------------------------- codes as numbers
 
 // (a & b) | c in one instruction, however it is written.
@@ -60,8 +69,7 @@ static inline __device__ unsigned masked(unsigned a, unsigned b, unsigned c) {
 }
 
 template <typename T> static inline __device__ unsigned minus_two(unsigned a, unsigned b);
-template <>
-inline __device__ unsigned minus_two<__nv_bfloat16>(unsigned a, unsigned b) {
+template <> inline __device__ unsigned minus_two<__nv_bfloat16>(unsigned a, unsigned b) {
     __nv_bfloat162 x, y;
     memcpy(&x, &a, sizeof x);
     memcpy(&y, &b, sizeof y);
