@@ -521,9 +521,13 @@ template <typename T>
 static int make_matmul(struct cuda *s, const struct op_call *c, struct cuda_made *made,
                        struct err *e) {
     const struct op *op = c->op;
-    if constexpr (sizeof(T) == 2)
+    const bool quantized = c->in[1].storage.kind != STORAGE_PLAIN;
+    if constexpr (sizeof(T) == 2) {
         TRY(cuda_make_few<T>(s, c, made, e));
-    if (made->run || c->in[1].storage.kind != STORAGE_PLAIN)
+        if (quantized && !made->run)
+            TRY(cuda_make_many<T>(s, c, made, e));
+    }
+    if (made->run || quantized)
         return 0;
     struct product p = product_of<T>(s, c);
     p.a = {c->in[1].data, c->in[1].ld, op->flags & OP_IN_OUT ? CUBLAS_OP_N : CUBLAS_OP_T};
