@@ -63,8 +63,8 @@ static void arena_give(struct backend *b, void *arena) {
     cudaFree(arena);
 }
 
-// Copies of persistent tensors are rare (a checkpoint, hyper before a turn), and the host needs the
-// result. They are enqueued on the compute stream, and the host waits for them.
+// Copies of persistent tensors are rare (a checkpoint, hyper before a turn). They are enqueued on
+// the compute stream, and the host waits for them.
 static int copy(struct cuda *s, void *to, const void *from, uint64_t bytes,
                 enum cudaMemcpyKind kind, const char *what, struct err *e) {
     cudaStream_t stream = s->stream[STREAM_COMPUTE];

@@ -22,17 +22,19 @@
 
 enum {
     WARPS = 16,
-    STAGES = 5,
-    PART_BYTES = 16 << 10, // for the sums of warps
-    TILE = 8,              // rows of W
-    ROW_BYTES = 128,       // of a row in a stage
+    PART_BYTES = 8 << 10, // for the sums of warps
+    TILE = 8,             // rows of W
+    ROW_BYTES = 128,      // of a row in a stage
     MOST_ROWS = 16,
     MOST_PARTS = 3,
 };
 
-// Bytes of a stage: codes, then scales, then minima.
+// Stages of a ring. With more of them, two blocks would not fit on a multiprocessor.
+template <typename F> constexpr int STAGES = F::EACH == 32 ? 4 : 5;
+// Bytes between the rows of a stage, and of the whole: codes, then scales, then minima.
+template <typename F> constexpr int ROW_STRIDE = F::EACH == 32 ? ROW_BYTES + 16 : (int)ROW_BYTES;
 template <typename F>
-constexpr int STAGE_BYTES = TILE *(ROW_BYTES + (int)F::PARTS * (int)F::SCALE_BYTES);
+constexpr int STAGE_BYTES = TILE *(ROW_STRIDE<F> + (int)F::PARTS * (int)F::SCALE_BYTES);
 // Elements of a row in a stage.
 template <typename F> constexpr int STAGE_K = ROW_BYTES / 16 * (int)F::EACH;
 
@@ -61,13 +63,14 @@ template <typename F> static inline __host__ __device__ int x_stride(int stages)
 }
 
 template <typename F> static size_t shared_bytes(int m, int stages) {
-    return (size_t)WARPS * STAGES * STAGE_BYTES<F> + PART_BYTES +
+    return (size_t)WARPS * STAGES<F> * STAGE_BYTES<F> + PART_BYTES +
            (size_t)m * (size_t)x_stride<F>(stages) * 2;
 }
 
-// Where piece p of 16 bytes of a row lies, so that the lanes that read together hit all banks.
+// Where piece p of 16 bytes of a row lies, so that the lanes that read together hit all banks: four
+// pieces of two rows, or a word of eight rows.
 template <typename F> static inline __device__ int place_of(int row, int p) {
-    return row * ROW_BYTES + (F::EACH == 32 ? p ^ row : p ^ (row & 1) << 2) * 16;
+    return row * ROW_STRIDE<F> + (F::EACH == 32 ? p : p ^ (row & 1) << 2) * 16;
 }
 
 static inline __device__ const struct part &part_of(const struct few_args &a, int tile) {
@@ -106,7 +109,7 @@ template <typename F> struct reader {
         if (F::PARTS > 0 && lane < TILE * WORDS) {
             const int first = stage * (F::SCALE_BYTES / 2); // group
             const bool scaled = scale_rows_left > 0 && first + lane % WORDS * 2 < a.groups;
-            const unsigned place = to + TILE * ROW_BYTES + lane * 4;
+            const unsigned place = to + TILE * ROW_STRIDE<F> + lane * 4;
             copy_async<4>(place, scaled ? scales + first * 2 : scales, scaled ? 4 : 0);
             if (F::PARTS > 1)
                 copy_async<4>(place + TILE * F::SCALE_BYTES, scaled ? minima + first * 2 : minima,
@@ -115,27 +118,29 @@ template <typename F> struct reader {
     }
 };
 
-// The rows of x that a lane needs, as tensor cores take them; 0 where there is no row.
+// The rows of x of a lane. Where there is none it has another row, because what the tensor cores
+// make of one row does not depend on the others, and nobody reads the result.
+struct rows_of_x {
+    const uint16_t *low, *high;
+};
+
 template <typename U, bool TWO>
-static __device__ void read_x(U(&low), U(&high), const uint16_t *x, int stride, int at, int m) {
-    const int g = threadIdx.x % WARP / 4;
-    low = high = U{};
-    if (g < m)
-        low = *(const U *)(x + g * stride + at);
-    if (TWO && g + 8 < m)
-        high = *(const U *)(x + (g + 8) * stride + at);
+static __device__ void read_x(U(&low), U(&high), const struct rows_of_x &x, int at) {
+    low = *(const U *)(x.low + at);
+    high = U{};
+    if (TWO)
+        high = *(const U *)(x.high + at);
 }
 
 // Adds the product of a stage. x: the rows from the stage's first element on.
 template <typename T, typename F, bool TWO>
-static __device__ void multiply(float (&sum)[2][4], const char *stage, const uint16_t *x,
-                                int stride, int m) {
+static __device__ void multiply(float (&sum)[2][4], const char *stage, const struct rows_of_x x) {
     const int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     if constexpr (F::EACH == 32) {
         typedef typename word_of<F::SCALE_BYTES>::type words;
         enum { GROUPS = F::SCALE_BYTES / 2, BLOCKS = F::GROUP / 32 };
         __half scale[2][GROUPS], minimum[2][GROUPS];
-        const char *scales = stage + TILE * ROW_BYTES;
+        const char *scales = stage + TILE * ROW_STRIDE<F>;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const words w = *(const words *)(scales + (2 * t + i) * F::SCALE_BYTES);
@@ -154,7 +159,7 @@ static __device__ void multiply(float (&sum)[2][4], const char *stage, const uin
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     uint2 low, high;
-                    read_x<uint2, TWO>(low, high, x, stride, block * 32 + half * 16 + 4 * t, m);
+                    read_x<uint2, TWO>(low, high, x, block * 32 + half * 16 + 4 * t);
                     tile_product<T>(part, low.x, high.x, low.y, high.y,
                                     int4_pair<T, (F::PARTS > 1)>(w >> 4 * half),
                                     int4_pair<T, (F::PARTS > 1)>(w >> (4 * half + 8)));
@@ -165,7 +170,7 @@ static __device__ void multiply(float (&sum)[2][4], const char *stage, const uin
                 }
             }
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
+            for (int i = 0; i < (TWO ? 4 : 2); i++) {
                 sum[0][i] += __half2float(scale[i & 1][group]) * part[i];
                 if (F::PARTS > 1)
                     sum[0][i] += __half2float(minimum[i & 1][group]) * ones[i];
@@ -177,7 +182,7 @@ static __device__ void multiply(float (&sum)[2][4], const char *stage, const uin
             const int piece = t + 4 * i;
             const uint4 w = *(const uint4 *)(stage + place_of<F>(g, piece));
             uint4 low, high;
-            read_x<uint4, TWO>(low, high, x, stride, piece * F::EACH, m);
+            read_x<uint4, TWO>(low, high, x, piece * F::EACH);
             if (F::EACH == 8) {
                 tile_product<T>(sum[0], low.x, high.x, low.y, high.y, w.x, w.y);
                 tile_product<T>(sum[1], low.z, high.z, low.w, high.w, w.z, w.w);
@@ -186,7 +191,7 @@ static __device__ void multiply(float (&sum)[2][4], const char *stage, const uin
                                 int8_pair<T>(w.x >> 8));
                 tile_product<T>(sum[1], low.z, high.z, low.w, high.w, int8_pair<T>(w.y),
                                 int8_pair<T>(w.y >> 8));
-                read_x<uint4, TWO>(low, high, x, stride, piece * F::EACH + 8, m);
+                read_x<uint4, TWO>(low, high, x, piece * F::EACH + 8);
                 tile_product<T>(sum[0], low.x, high.x, low.y, high.y, int8_pair<T>(w.z),
                                 int8_pair<T>(w.z >> 8));
                 tile_product<T>(sum[1], low.z, high.z, low.w, high.w, int8_pair<T>(w.w),
@@ -215,15 +220,17 @@ static __device__ void write(const struct few_args &a, int tile, int column, int
 }
 
 template <typename T, typename F, bool TWO>
-__global__ void __launch_bounds__(WARPS *WARP, TWO ? 1 : 2)
+__global__ void __launch_bounds__(WARPS *WARP, TWO || F::PARTS > 1 ? 1 : 2)
     few_kernel(const __grid_constant__ few_args a) {
     extern __shared__ uint4 shared[];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane / 4, t = lane % 4;
     const int beside = WARPS / a.along, mine = warp % a.along, tile_of = warp / a.along;
-    char *ring = (char *)shared + warp * STAGES * STAGE_BYTES<F>;
-    float *parts = (float *)((char *)shared + WARPS * STAGES * STAGE_BYTES<F>);
+    char *ring = (char *)shared + warp * STAGES<F> * STAGE_BYTES<F>;
+    float *parts = (float *)((char *)shared + WARPS * STAGES<F> * STAGE_BYTES<F>);
     uint16_t *x = (uint16_t *)((char *)parts + PART_BYTES);
     const int stride = x_stride<F>(a.stages), tiles = a.part[a.parts - 1].end;
+    const struct rows_of_x rows = {x + (g < a.m ? g : 0) * stride,
+                                   x + (g + 8 < a.m ? g + 8 : 0) * stride};
     const unsigned to = shared_address(ring);
 
     // The stage that is fetched next; there is none if `step` is past the end.
@@ -241,10 +248,10 @@ __global__ void __launch_bounds__(WARPS *WARP, TWO ? 1 : 2)
                     from.seek(a, step * beside + tile_of, lane);
             }
         }
-        slot = slot + 1 == STAGES ? 0 : slot + 1;
+        slot = slot + 1 == STAGES<F> ? 0 : slot + 1;
         copies_close();
     };
-    for (int i = 0; i < STAGES - 1; i++)
+    for (int i = 0; i < STAGES<F> - 1; i++)
         fetch_next();
     chain_wait();
     chain_next();
@@ -263,12 +270,12 @@ __global__ void __launch_bounds__(WARPS *WARP, TWO ? 1 : 2)
         for (int now = first; made < a.batch && now < a.steps; made++, now += gridDim.x) {
             float sum[2][4] = {};
             for (int i = mine; i < a.stages; i += a.along) {
-                copies_wait<STAGES - 2>();
+                copies_wait<STAGES<F> - 2>();
                 __syncwarp();
                 fetch_next();
-                multiply<T, F, TWO>(sum, ring + at * STAGE_BYTES<F>, x + i * STAGE_K<F>, stride,
-                                    a.m);
-                at = at + 1 == STAGES ? 0 : at + 1;
+                multiply<T, F, TWO>(sum, ring + at * STAGE_BYTES<F>,
+                                    {rows.low + i * STAGE_K<F>, rows.high + i * STAGE_K<F>});
+                at = at + 1 == STAGES<F> ? 0 : at + 1;
             }
             float *part = parts + (made * WARPS + warp) * a.m * TILE;
             if (g < a.m)
