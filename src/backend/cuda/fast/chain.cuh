@@ -71,9 +71,9 @@ static int chain_launch(struct cuda *s, const struct op_call *c, void (*kernel)(
 template <typename K>
 static int chain_allow(struct cuda *s, const struct op_call *c, K *kernel, size_t shared,
                        struct err *e) {
-    cudaError_t status = cudaFuncSetAttribute((const void *)kernel,
-                                              cudaFuncAttributePreferredSharedMemoryCarveout,
-                                              cudaSharedmemCarveoutMaxShared);
+    cudaError_t status =
+        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared);
     if (status == cudaSuccess && shared > 0)
         status = cudaFuncSetAttribute((const void *)kernel,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);

@@ -428,8 +428,7 @@ static int run_nothing(struct cuda *s, const struct op_call *c, cudaStream_t str
     return 0;
 }
 
-template <typename T>
-static int join_ropes(struct cuda *s, struct op_call *calls, struct err *e) {
+template <typename T> static int join_ropes(struct cuda *s, struct op_call *calls, struct err *e) {
     struct cuda_made *made[2] = {(struct cuda_made *)calls[0].made,
                                  (struct cuda_made *)calls[1].made};
     if (made[0]->run != run_rope<T> || made[1]->run != run_rope<T>)

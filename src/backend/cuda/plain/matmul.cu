@@ -22,8 +22,8 @@ struct turned_codes {
 // C = scale A B (+ C) for A [rows, inner] and B [inner, columns].
 template <typename T, typename TO, typename B>
 __global__ void __launch_bounds__(SIDE *SIDE / EACH_THREAD)
-    product_kernel(struct matrix<TO> c, struct matrix<const T> a, const B b,
-                   int64_t rows, int64_t columns, int64_t inner, float scale, bool accumulate) {
+    product_kernel(struct matrix<TO> c, struct matrix<const T> a, const B b, int64_t rows,
+                   int64_t columns, int64_t inner, float scale, bool accumulate) {
     __shared__ float left[SIDE][SIDE + 1], right[SIDE][SIDE + 1];
     const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE, step = SIDE / EACH_THREAD;
     const int64_t j0 = (int64_t)blockIdx.x * SIDE;
@@ -49,7 +49,8 @@ __global__ void __launch_bounds__(SIDE *SIDE / EACH_THREAD)
 
 template <typename T, typename TO, typename B>
 static int multiply(struct cuda *s, const struct op_call *c, struct matrix<TO> out,
-                    struct matrix<const T> a, const B &b, int64_t rows, int64_t columns, int64_t inner, cudaStream_t stream, struct err *e) {
+                    struct matrix<const T> a, const B &b, int64_t rows, int64_t columns,
+                    int64_t inner, cudaStream_t stream, struct err *e) {
     if (rows == 0 || columns == 0)
         return 0;
     const int64_t down = ceil_div(rows, SIDE);

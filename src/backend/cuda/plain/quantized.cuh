@@ -33,9 +33,11 @@ static inline int quantized_of(struct cuda *s, const struct op_call *c, struct q
         return s->host.err_set(e, ERR_INTERNAL, "%s: the weight is no quantized matrix of its size",
                                s->host.op_name(c->op->kind));
     const unsigned char *data = (const unsigned char *)w->data;
-    *out = {data + parts.codes,   data + parts.scales,
+    *out = {data + parts.codes,
+            data + parts.scales,
             w->storage.minima ? data + parts.minima : NULL,
-            (int64_t)parts.row_bytes, parts.groups,
+            (int64_t)parts.row_bytes,
+            parts.groups,
             w->storage.group};
     return 0;
 }
