@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_CAPABILITY = 80 };
+enum { MIN_CAPABILITY = 80, SMALL_BYTES = 4096 };
 
 // ---------------------------------------------------------------- failures
 
@@ -63,27 +63,41 @@ static void arena_give(struct backend *b, void *arena) {
     cudaFree(arena);
 }
 
-// Copies of persistent tensors are rare (a checkpoint, hyper before a turn). They are enqueued on
-// the compute stream, and the host waits for them.
-static int copy(struct cuda *s, void *to, const void *from, uint64_t bytes,
-                enum cudaMemcpyKind kind, const char *what, struct err *e) {
+// Copies of persistent tensors are rare in training (a checkpoint, hyper before a turn). They are
+// enqueued on the compute stream, and the host waits for them. A turn of generation has two, of some
+// bytes each, so these are as short as they can be.
+
+// The driver takes a copy of so few bytes of ordinary memory before it returns, so the host need
+// not wait. `from` is not pinned memory: that is for `load`.
+static int copy_in(struct backend *b, void *device, const void *host, uint64_t bytes,
+                   struct err *e) {
+    struct cuda *s = state_of(b);
     cudaStream_t stream = s->stream[STREAM_COMPUTE];
+    const char *what = "copy to the device";
     s->leads = false;
     if (bytes == 0)
         return 0;
-    TRY(cuda_check(s, cudaMemcpyAsync(to, from, (size_t)bytes, kind, stream), what, e));
-    return cuda_check(s, cudaStreamSynchronize(stream), what, e);
+    TRY(cuda_check(s, cudaMemcpyAsync(device, host, (size_t)bytes, cudaMemcpyHostToDevice, stream),
+                   what, e));
+    return bytes <= SMALL_BYTES ? 0 : cuda_check(s, cudaStreamSynchronize(stream), what, e);
 }
 
-static int copy_in(struct backend *b, void *device, const void *host, uint64_t bytes,
-                   struct err *e) {
-    return copy(state_of(b), device, host, bytes, cudaMemcpyHostToDevice, "copy to the device", e);
-}
-
+// To pinned memory a copy is a single step.
 static int copy_out(struct backend *b, void *host, const void *device, uint64_t bytes,
                     struct err *e) {
-    return copy(state_of(b), host, device, bytes, cudaMemcpyDeviceToHost, "copy from the device",
-                e);
+    struct cuda *s = state_of(b);
+    cudaStream_t stream = s->stream[STREAM_COMPUTE];
+    const char *what = "copy from the device";
+    void *to = bytes <= SMALL_BYTES ? s->small : host;
+    s->leads = false;
+    if (bytes == 0)
+        return 0;
+    TRY(cuda_check(s, cudaMemcpyAsync(to, device, (size_t)bytes, cudaMemcpyDeviceToHost, stream),
+                   what, e));
+    TRY(cuda_check(s, cudaStreamSynchronize(stream), what, e));
+    if (to != host)
+        memcpy(host, to, (size_t)bytes);
+    return 0;
 }
 
 static int clear(struct backend *b, void *device, uint64_t bytes, struct err *e) {
@@ -299,6 +313,8 @@ static void close_backend(struct backend *b) {
         if (s->stream[i])
             cudaStreamDestroy(s->stream[i]);
     }
+    if (s->small)
+        cudaFreeHost(s->small);
     free(s->events);
     free(s->marks);
     free(s);
@@ -388,6 +404,8 @@ static int open_state(struct cuda *s, const struct plugin_options *o, struct bac
                    e));
     TRY(cuda_check(s, cudaEventCreate(&s->begin), "making an event", e));
     TRY(cuda_check(s, cudaEventCreate(&s->end), "making an event", e));
+    TRY(cuda_check(s, cudaHostAlloc(&s->small, SMALL_BYTES, cudaHostAllocDefault),
+                   "pinned memory for results", e));
     s->marks = (cudaEvent_t *)calloc(CUDA_MARKS, sizeof *s->marks);
     if (!s->marks)
         return s->host.err_set(e, ERR_MEMORY, "no memory for the cuda backend");

@@ -36,9 +36,10 @@ struct cuda {
     bool capturing;
     bool chains;         // kernels may begin before the one in front has ended (fast/chain.cuh)
     bool leads, follows; // whether what was enqueued last on the compute stream is such a kernel
-    cudaEvent_t *marks; // made when they are first used
+    cudaEvent_t *marks;  // made when they are first used
     int n_marks;
     cudaEvent_t begin, end;
+    void *small; // pinned: what the host reads a few bytes through
     char cache[PLUGIN_PATH_BYTES];            // folder for what was measured; "": none
     char products_text[64], products_f32[96]; // for people
     struct cuda_products *products;           // fast/matmul.cu; NULL: not opened yet

@@ -18,29 +18,6 @@ enum {
     FEW_ROWS = 16,
 };
 
-// Waits until all blocks of the cluster are here, and sees what they have written.
-static inline __device__ void cluster_barrier(void) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
-#else
-    __syncthreads();
-#endif
-}
-
-// The float that block `rank` of the cluster has at the same place of its shared memory.
-static inline __device__ float of_block(const float *mine, int rank) {
-    float x = *mine;
-#if __CUDA_ARCH__ >= 900
-    const unsigned here = (unsigned)__cvta_generic_to_shared(mine);
-    unsigned there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there) : "memory");
-#else
-    (void)rank;
-#endif
-    return x;
-}
-
 // What a sum counts for that belongs to `maximum`, beside others of the maximum `top`.
 template <typename T> static inline __device__ float weight_of(float maximum, float top) {
     return maximum == -CUDART_INF_F ? 0 : exp_for<T>(maximum - top);
@@ -178,15 +155,15 @@ __global__ void __launch_bounds__(WARPS *WARP, 2) cached_kernel(const cached_arg
         float theirs[MOST_SPLITS], top = -CUDART_INF_F, total = 0, all = 0;
 #pragma unroll
         for (int r = 0; r < MOST_SPLITS; r++) {
-            theirs[r] = r < splits ? of_block(&block_maximum[h], r) : -CUDART_INF_F;
+            theirs[r] = r < splits ? block_value(&block_maximum[h], r) : -CUDART_INF_F;
             top = fmaxf(top, theirs[r]);
         }
 #pragma unroll
         for (int r = 0; r < MOST_SPLITS; r++)
             if (r < splits) {
                 const float weight = weight_of<T>(theirs[r], top);
-                total += of_block(&block_sum_of[h], r) * weight;
-                all += of_block(&whole[h][d], r) * weight;
+                total += block_value(&block_sum_of[h], r) * weight;
+                all += block_value(&whole[h][d], r) * weight;
             }
         a.o[i * a.ldo + (int64_t)(g * a.shared + first + h) * a.dim + d] =
             rounded<T>(bad     ? CUDART_NAN_F

@@ -30,6 +30,33 @@ static inline __device__ void chain_next(void) {
 #endif
 }
 
+// ---------------------------------------------------------------- clusters
+
+// Waits until all blocks of the cluster are here, and sees what they have written.
+static inline __device__ void cluster_barrier(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+// The float that block `rank` of the cluster has at the same place of its shared memory.
+static inline __device__ float block_value(const float *mine, int rank) {
+    float x = *mine;
+#if __CUDA_ARCH__ >= 900
+    const unsigned here = (unsigned)__cvta_generic_to_shared(mine);
+    unsigned there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there) : "memory");
+#else
+    (void)rank;
+#endif
+    return x;
+}
+
+// ---------------------------------------------------------------- launches
+
 struct chain_grid {
     dim3 blocks;
     unsigned threads;
