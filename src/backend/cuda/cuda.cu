@@ -64,8 +64,8 @@ static void arena_give(struct backend *b, void *arena) {
 }
 
 // Copies of persistent tensors are rare in training (a checkpoint, hyper before a turn). They are
-// enqueued on the compute stream, and the host waits for them. A turn of generation has two, of some
-// bytes each, so these are as short as they can be.
+// enqueued on the compute stream, and the host waits for them. A turn of generation has two, of
+// some bytes each, so these are as short as they can be.
 
 // The driver takes a copy of so few bytes of ordinary memory before it returns, so the host need
 // not wait. `from` is not pinned memory: that is for `load`.

@@ -39,7 +39,7 @@ struct cuda {
     cudaEvent_t *marks;  // made when they are first used
     int n_marks;
     cudaEvent_t begin, end;
-    void *small; // pinned: what the host reads a few bytes through
+    void *small;                              // pinned: what the host reads a few bytes through
     char cache[PLUGIN_PATH_BYTES];            // folder for what was measured; "": none
     char products_text[64], products_f32[96]; // for people
     struct cuda_products *products;           // fast/matmul.cu; NULL: not opened yet

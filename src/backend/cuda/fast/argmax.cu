@@ -1,5 +1,5 @@
-// argmax.cu - the likeliest id of a row of logits: 16 bytes at a time. The blocks of a cluster have a
-// part of the row each, and the first of them finds the best of all parts.
+// argmax.cu - the likeliest id of a row of logits: 16 bytes at a time. The blocks of a cluster have
+// a part of the row each, and the first of them finds the best of all parts.
 #include "backend/cuda/fast/chain.cuh"
 #include "backend/cuda/fast/fast.cuh"
 
