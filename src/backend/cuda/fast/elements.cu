@@ -421,13 +421,6 @@ static int run_two_ropes(struct cuda *s, const struct op_call *c, cudaStream_t s
     return launch_chained(s, c, *f, {all, all}, stream, e);
 }
 
-static int run_nothing(struct cuda *s, const struct op_call *c, cudaStream_t stream,
-                       struct err *e) {
-    (void)c, (void)stream, (void)e;
-    s->leads = s->follows; // the kernel in front is still what was enqueued last
-    return 0;
-}
-
 template <typename T> static int join_ropes(struct cuda *s, struct op_call *calls, struct err *e) {
     struct cuda_made *made[2] = {(struct cuda_made *)calls[0].made,
                                  (struct cuda_made *)calls[1].made};
@@ -439,7 +432,7 @@ template <typename T> static int join_ropes(struct cuda *s, struct op_call *call
     for (int i = 0; i < 2; i++)
         f->f[i] = rotation_of<T>(&calls[i]), f->a[i] = rope_accesses<T>(&calls[i]);
     *made[0] = {run_two_ropes<T>, f, free};
-    *made[1] = {run_nothing, NULL, NULL};
+    *made[1] = {chain_nothing, NULL, NULL};
     return chain_allow(s, &calls[0], each_access_chained<two_rotations<T>>, 0, e);
 }
 

@@ -457,13 +457,6 @@ static bool alike(const struct op_call *first, const struct op_call *c) {
            a->a.accumulate == b->a.accumulate;
 }
 
-static int run_nothing(struct cuda *s, const struct op_call *c, cudaStream_t stream,
-                       struct err *e) {
-    (void)c, (void)stream, (void)e;
-    s->leads = s->follows; // the kernel in front is still what was enqueued last
-    return 0;
-}
-
 void cuda_join_few(struct cuda *s, struct op_call *calls, int n) {
     int end;
     for (int first = 0; first < n; first = end) {
@@ -479,7 +472,7 @@ void cuda_join_few(struct cuda *s, struct op_call *calls, int n) {
             p->end += p->begin;
             f->a.parts++;
             drop(made->own);
-            *made = {run_nothing, NULL, NULL};
+            *made = {chain_nothing, NULL, NULL};
         }
         divide(s, &f->a);
     }
