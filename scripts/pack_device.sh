@@ -20,7 +20,7 @@ build=${BUILD:-build}
 mkdir -p "$out"
 cp "$build/haggle" "$build/libhaggle_cuda.so" "$out/"
 programs=(haggle)
-for test in test_cuda test_cuda_plugin test_train_cuda test_effects; do
+for test in test_cuda test_cuda_quantized test_cuda_plugin test_train_cuda test_effects; do
     cp "$build/tests/$test" "$out/"
     programs+=("$test")
 done
@@ -52,6 +52,7 @@ try() {
 }
 try "$here/test_cuda_plugin"
 try "$here/test_cuda"
+try "$here/test_cuda_quantized"
 try "$here/test_train_cuda"
 try "$here/test_effects" # knobs of a device have an effect only with a device
 for model in "$here"/hf/*/; do

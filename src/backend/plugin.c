@@ -25,6 +25,7 @@ static const struct plugin_host host = {
     .op_name = op_name,
     .dtype_text = dtype_text,
     .check_call = backend_check_call,
+    .storage_layout = storage_layout,
     .notes_open = notes_open,
     .notes_close = notes_close,
     .notes_find = notes_find,

@@ -16,7 +16,7 @@
 
 enum {
     // Raised whenever a struct that a plug-in can see changes, or the meaning of a member.
-    PLUGIN_ABI = 10,
+    PLUGIN_ABI = 11,
     PLUGIN_PATH_BYTES = 1024,
 };
 #define PLUGIN_SYMBOL "haggle_backend_open"
@@ -30,6 +30,8 @@ struct plugin_host {
     const char *(*dtype_text)(enum dtype type);
     // backend_check_call (operands.h): refuses operands that are missing or of the wrong type.
     int (*check_call)(const struct op_call *call, enum dtype *float_type, struct err *e);
+    // base/storage.h
+    bool (*storage_layout)(struct storage s, int64_t rows, int64_t cols, struct storage_parts *out);
     // notes.h
     int (*notes_open)(struct notes **out, const char *folder, const char *name, struct err *e);
     void (*notes_close)(struct notes *n);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_CAPABILITY = 80 };
+enum { MIN_CAPABILITY = 80, SMALL_BYTES = 4096 };
 
 // ---------------------------------------------------------------- failures
 
@@ -63,31 +63,43 @@ static void arena_give(struct backend *b, void *arena) {
     cudaFree(arena);
 }
 
-// Copies of persistent tensors are rare (a checkpoint, hyper before a turn), and the host needs the
-// result. They are enqueued on the compute stream, and the host waits for them.
-static int copy(struct cuda *s, void *to, const void *from, uint64_t bytes,
-                enum cudaMemcpyKind kind, const char *what, struct err *e) {
+// Copies of persistent tensors are rare in training (a checkpoint, hyper before a turn). They are
+// enqueued on the compute stream, and the host waits for them.
+static int copy_in(struct backend *b, void *device, const void *host, uint64_t bytes,
+                   struct err *e) {
+    struct cuda *s = state_of(b);
     cudaStream_t stream = s->stream[STREAM_COMPUTE];
+    const char *what = "copy to the device";
+    s->leads = false;
     if (bytes == 0)
         return 0;
-    TRY(cuda_check(s, cudaMemcpyAsync(to, from, (size_t)bytes, kind, stream), what, e));
+    TRY(cuda_check(s, cudaMemcpyAsync(device, host, (size_t)bytes, cudaMemcpyHostToDevice, stream),
+                   what, e));
     return cuda_check(s, cudaStreamSynchronize(stream), what, e);
 }
 
-static int copy_in(struct backend *b, void *device, const void *host, uint64_t bytes,
-                   struct err *e) {
-    return copy(state_of(b), device, host, bytes, cudaMemcpyHostToDevice, "copy to the device", e);
-}
-
+// To pinned memory a copy is a single step.
 static int copy_out(struct backend *b, void *host, const void *device, uint64_t bytes,
                     struct err *e) {
-    return copy(state_of(b), host, device, bytes, cudaMemcpyDeviceToHost, "copy from the device",
-                e);
+    struct cuda *s = state_of(b);
+    cudaStream_t stream = s->stream[STREAM_COMPUTE];
+    const char *what = "copy from the device";
+    void *to = bytes <= SMALL_BYTES ? s->small : host;
+    s->leads = false;
+    if (bytes == 0)
+        return 0;
+    TRY(cuda_check(s, cudaMemcpyAsync(to, device, (size_t)bytes, cudaMemcpyDeviceToHost, stream),
+                   what, e));
+    TRY(cuda_check(s, cudaStreamSynchronize(stream), what, e));
+    if (to != host)
+        memcpy(host, to, (size_t)bytes);
+    return 0;
 }
 
 static int clear(struct backend *b, void *device, uint64_t bytes, struct err *e) {
     struct cuda *s = state_of(b);
     cudaStream_t stream = s->stream[STREAM_COMPUTE];
+    s->leads = false;
     TRY(cuda_check(s, cudaMemsetAsync(device, 0, (size_t)bytes, stream), "clearing memory", e));
     return cuda_check(s, cudaStreamSynchronize(stream), "clearing memory", e);
 }
@@ -151,11 +163,13 @@ static int prepare(struct backend *b, int n_events, struct err *e) {
 
 static int record(struct backend *b, enum op_stream stream, int event, struct err *e) {
     struct cuda *s = state_of(b);
+    s->leads = false;
     return cuda_check(s, cudaEventRecord(s->events[event], s->stream[stream]), "record", e);
 }
 
 static int wait(struct backend *b, enum op_stream stream, int event, struct err *e) {
     struct cuda *s = state_of(b);
+    s->leads = false;
     return cuda_check(s, cudaStreamWaitEvent(s->stream[stream], s->events[event], 0), "wait", e);
 }
 
@@ -174,6 +188,7 @@ static int capture_begin(struct backend *b, unsigned streams, struct err *e) {
     cudaStream_t compute = s->stream[STREAM_COMPUTE];
     TRY(cuda_check(s, cudaStreamBeginCapture(compute, cudaStreamCaptureModeRelaxed), "capture", e));
     s->capturing = true;
+    s->leads = false;
     s->captured = 0;
     TRY(cuda_check(s, cudaEventRecord(s->fork, compute), "capture", e));
     for (int i = 0; i < STREAM_COUNT; i++)
@@ -220,6 +235,7 @@ static int capture_end(struct backend *b, void **out, struct err *e) {
 
 static int graph_run(struct backend *b, void *graph, struct err *e) {
     struct cuda *s = state_of(b);
+    s->leads = false;
     return cuda_check(s, cudaGraphLaunch((cudaGraphExec_t)graph, s->stream[STREAM_COMPUTE]),
                       "running a graph", e);
 }
@@ -233,6 +249,7 @@ static void graph_free(struct backend *b, void *graph) {
 
 static int turn_begin(struct backend *b, struct err *e) {
     struct cuda *s = state_of(b);
+    s->leads = false;
     return cuda_check(s, cudaEventRecord(s->begin, s->stream[STREAM_COMPUTE]), "timing", e);
 }
 
@@ -243,6 +260,7 @@ static int turn_end(struct backend *b, struct err *e) {
 
 static int mark(struct backend *b, int index, struct err *e) {
     struct cuda *s = state_of(b);
+    s->leads = false;
     while (s->n_marks <= index) {
         TRY(cuda_check(s, cudaEventCreate(&s->marks[s->n_marks]), "making an event", e));
         s->n_marks++;
@@ -291,6 +309,8 @@ static void close_backend(struct backend *b) {
         if (s->stream[i])
             cudaStreamDestroy(s->stream[i]);
     }
+    if (s->small)
+        cudaFreeHost(s->small);
     free(s->events);
     free(s->marks);
     free(s);
@@ -333,6 +353,7 @@ static int choose_device(struct cuda *s, int index, struct device_info *info, st
     s->device = index;
     s->processors = p.multiProcessorCount;
     s->shared_bytes = (int)p.sharedMemPerBlockOptin;
+    s->chains = p.major >= 9;
     cudaDriverGetVersion(&driver);
     info->memory_bytes = p.totalGlobalMem;
     snprintf(info->text, sizeof info->text,
@@ -379,6 +400,8 @@ static int open_state(struct cuda *s, const struct plugin_options *o, struct bac
                    e));
     TRY(cuda_check(s, cudaEventCreate(&s->begin), "making an event", e));
     TRY(cuda_check(s, cudaEventCreate(&s->end), "making an event", e));
+    TRY(cuda_check(s, cudaHostAlloc(&s->small, SMALL_BYTES, cudaHostAllocDefault),
+                   "pinned memory for results", e));
     s->marks = (cudaEvent_t *)calloc(CUDA_MARKS, sizeof *s->marks);
     if (!s->marks)
         return s->host.err_set(e, ERR_MEMORY, "no memory for the cuda backend");
@@ -429,6 +452,7 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     b->name = b->isa = "cuda";
     b->info.device = b->info.streams = b->info.graphs = true;
     b->info.types = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
+    b->info.storages = 1u << STORAGE_INT8 | 1u << STORAGE_INT4;
     b->state = s;
     b->arena_take = arena_take;
     b->arena_give = arena_give;
@@ -443,6 +467,7 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     b->join = cuda_join;
     b->joins[OP_GRAD_SQNORM] = b->joins[OP_ADAMW] = !s->choice.plain;
     b->joins[OP_ADAMW_BF16] = b->joins[OP_ADAMW_INT8] = !s->choice.plain;
+    b->joins[OP_MATMUL] = b->joins[OP_ROPE] = !s->choice.plain;
     b->prepare = prepare;
     b->record = record;
     b->wait = wait;

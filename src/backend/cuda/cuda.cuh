@@ -34,9 +34,12 @@ struct cuda {
     cudaEvent_t fork, join[STREAM_COUNT]; // for captures
     unsigned captured;                    // streams that joined the capture, bits 1 << stream
     bool capturing;
-    cudaEvent_t *marks; // made when they are first used
+    bool chains;         // kernels may begin before the one in front has ended (fast/chain.cuh)
+    bool leads, follows; // whether what was enqueued last on the compute stream is such a kernel
+    cudaEvent_t *marks;  // made when they are first used
     int n_marks;
     cudaEvent_t begin, end;
+    void *small;                              // pinned: what the host reads a few bytes through
     char cache[PLUGIN_PATH_BYTES];            // folder for what was measured; "": none
     char products_text[64], products_f32[96]; // for people
     struct cuda_products *products;           // fast/matmul.cu; NULL: not opened yet
@@ -80,6 +83,8 @@ template <typename T> void cuda_add_attention(struct cuda_table *t);
 template <typename T> void cuda_add_attention_bwd(struct cuda_table *t);
 template <typename T> void cuda_add_fast_matmul(struct cuda_table *t);
 template <typename T> void cuda_add_fast_attention(struct cuda_table *t);
+template <typename T> void cuda_add_fast_cached(struct cuda_table *t);
+template <typename T> void cuda_add_fast_argmax(struct cuda_table *t);
 template <typename T> void cuda_add_fast_rows(struct cuda_table *t);
 template <typename T> void cuda_add_fast_norm_bwd(struct cuda_table *t);
 template <typename T> void cuda_add_fast_sums(struct cuda_table *t);

@@ -2,7 +2,10 @@
 // rotary embedding, copies and casts, and the addition of a bias, with or without an activation.
 // The formulas are those of the plain kernels.
 #include "backend/cuda/elements.cuh"
+#include "backend/cuda/fast/chain.cuh"
 #include "backend/cuda/fast/fast.cuh"
+
+#include <stdlib.h>
 
 // ---------------------------------------------------------------- accesses
 
@@ -16,6 +19,24 @@ __global__ void __launch_bounds__(BLOCK) each_access(const F f, const struct acc
     const uint32_t k = blockIdx.x * (uint32_t)BLOCK + threadIdx.x;
     if (k < a.all)
         f((int64_t)(k / a.of_row), k % a.of_row);
+}
+
+// The same as a chained kernel.
+template <typename F>
+__global__ void __launch_bounds__(BLOCK) each_access_chained(const F f, const struct accesses a) {
+    const uint32_t k = blockIdx.x * (uint32_t)BLOCK + threadIdx.x;
+    chain_wait();
+    chain_next();
+    if (k < a.all)
+        f((int64_t)(k / a.of_row), k % a.of_row);
+}
+
+// For ops of generation that have few accesses; they write activations only.
+template <typename F>
+static int launch_chained(struct cuda *s, const struct op_call *c, const F &f, struct accesses a,
+                          cudaStream_t stream, struct err *e) {
+    return chain_launch(s, c, each_access_chained<F>,
+                        {dim3((unsigned)ceil_div(a.all, BLOCK)), BLOCK, 0, 0}, stream, e, f, a);
 }
 
 template <typename F>
@@ -109,6 +130,22 @@ static int make_binary(struct cuda *s, const struct op_call *c, struct cuda_made
     if (binary_accesses<T>(c).all > 0)
         made->run = run_binary<T, F>;
     return 0;
+}
+
+template <typename T>
+static int run_swiglu(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const binary<T, swiglu_of<T>> f = {matrix_of<T>(&c->out[0]), matrix_of<T>(&c->in[0]),
+                                       matrix_of<T>(&c->in[1])};
+    return launch_chained(s, c, f, binary_accesses<T>(c), stream, e);
+}
+
+template <typename T>
+static int make_swiglu(struct cuda *s, const struct op_call *c, struct cuda_made *made,
+                       struct err *e) {
+    if (binary_accesses<T>(c).all == 0)
+        return 0;
+    made->run = run_swiglu<T>;
+    return chain_allow(s, c, each_access_chained<binary<T, swiglu_of<T>>>, 0, e);
 }
 
 template <typename T>
@@ -340,23 +377,77 @@ template <typename T> static struct accesses rope_accesses(const struct op_call 
     return accesses_of(c->op->m, half * c->op->heads, WIDE<T>, true);
 }
 
+template <typename T> static rotation<T> rotation_of(const struct op_call *c) {
+    return {matrix_of<T>(&c->out[0]),
+            matrix_of<T>(&c->in[0]),
+            (const float *)c->in[1].data,
+            c->in[1].ld,
+            c->op->flags & OP_INVERSE ? -1.0f : 1.0f,
+            (uint32_t)(c->op->head_dim / 2 / WIDE<T>)};
+}
+
 template <typename T>
 static int run_rope(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
-    const rotation<T> f = {matrix_of<T>(&c->out[0]),
-                           matrix_of<T>(&c->in[0]),
-                           (const float *)c->in[1].data,
-                           c->in[1].ld,
-                           c->op->flags & OP_INVERSE ? -1.0f : 1.0f,
-                           (uint32_t)(c->op->head_dim / 2 / WIDE<T>)};
-    return launch(s, c, f, rope_accesses<T>(c), stream, e);
+    return launch_chained(s, c, rotation_of<T>(c), rope_accesses<T>(c), stream, e);
 }
 
 template <typename T>
 static int make_rope(struct cuda *s, const struct op_call *c, struct cuda_made *made,
                      struct err *e) {
-    (void)s, (void)e;
-    if (rope_accesses<T>(c).all > 0)
-        made->run = run_rope<T>;
+    if (rope_accesses<T>(c).all == 0)
+        return 0;
+    made->run = run_rope<T>;
+    return chain_allow(s, c, each_access_chained<rotation<T>>, 0, e);
+}
+
+// Queries and keys in one launch: the accesses of the first, then those of the second.
+template <typename T> struct two_rotations {
+    rotation<T> f[2];
+    struct accesses a[2];
+
+    __device__ void operator()(int64_t, uint32_t k) const {
+        if (k < a[0].all)
+            f[0]((int64_t)(k / a[0].of_row), k % a[0].of_row);
+        else
+            f[1]((int64_t)((k - a[0].all) / a[1].of_row), (k - a[0].all) % a[1].of_row);
+    }
+};
+
+template <typename T>
+static int run_two_ropes(struct cuda *s, const struct op_call *c, cudaStream_t stream,
+                         struct err *e) {
+    const two_rotations<T> *f = (const two_rotations<T> *)cuda_own(c);
+    const uint32_t all = f->a[0].all + f->a[1].all;
+    return launch_chained(s, c, *f, {all, all}, stream, e);
+}
+
+template <typename T> static int join_ropes(struct cuda *s, struct op_call *calls, struct err *e) {
+    struct cuda_made *made[2] = {(struct cuda_made *)calls[0].made,
+                                 (struct cuda_made *)calls[1].made};
+    if (made[0]->run != run_rope<T> || made[1]->run != run_rope<T>)
+        return 0;
+    two_rotations<T> *f = (two_rotations<T> *)calloc(1, sizeof *f);
+    if (!f)
+        return s->host.err_set(e, ERR_MEMORY, "no memory for an op of the cuda backend");
+    for (int i = 0; i < 2; i++)
+        f->f[i] = rotation_of<T>(&calls[i]), f->a[i] = rope_accesses<T>(&calls[i]);
+    *made[0] = {run_two_ropes<T>, f, free};
+    *made[1] = {chain_nothing, NULL, NULL};
+    return chain_allow(s, &calls[0], each_access_chained<two_rotations<T>>, 0, e);
+}
+
+int cuda_join_ropes(struct cuda *s, struct op_call *calls, int n, struct err *e) {
+    for (int i = 0; i + 1 < n; i += 2)
+        switch (calls[i].in[0].dtype) {
+        case DTYPE_BF16:
+            TRY(join_ropes<__nv_bfloat16>(s, calls + i, e));
+            break;
+        case DTYPE_F16:
+            TRY(join_ropes<__half>(s, calls + i, e));
+            break;
+        default:
+            TRY(join_ropes<float>(s, calls + i, e));
+        }
     return 0;
 }
 
@@ -487,7 +578,7 @@ static int make_cast(struct cuda *s, const struct op_call *c, struct cuda_made *
 template <typename T> void cuda_add_fast_elements(struct cuda_table *t) {
     t->fast[OP_ADD] = make_binary<T, sum_of<T>>;
     t->fast[OP_MUL] = make_binary<T, product_of<T>>;
-    t->fast[OP_SWIGLU] = make_binary<T, swiglu_of<T>>;
+    t->fast[OP_SWIGLU] = make_swiglu<T>;
     t->fast[OP_SWIGLU_BWD] = make_swiglu_bwd<T>;
     t->fast[OP_ADD_BIAS] = make_add_bias<T>;
     t->fast[OP_ACT] = make_act<T>;

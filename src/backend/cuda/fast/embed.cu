@@ -64,8 +64,8 @@ static int make_embed(struct cuda *s, const struct op_call *c, struct cuda_made 
                       struct err *e) {
     const struct op *op = c->op;
     (void)s, (void)e;
-    if (op->m > 0 && op->n > 0 && op->n % WIDE<T> == 0 && op->m * (op->n / WIDE<T>) < INT32_MAX &&
-        wide_rows<T>(c->in[1].data, c->in[1].ld, op->k) &&
+    if (c->in[1].storage.kind == STORAGE_PLAIN && op->m > 0 && op->n > 0 && op->n % WIDE<T> == 0 &&
+        op->m * (op->n / WIDE<T>) < INT32_MAX && wide_rows<T>(c->in[1].data, c->in[1].ld, op->k) &&
         wide_rows<T>(c->in[3].data, c->in[3].ld, op->positions) &&
         wide_rows<T>(c->out[0].data, c->out[0].ld, op->m))
         made->run = embed<T>;

@@ -109,6 +109,11 @@ template <typename T> static inline bool wide_rows(const void *data, int64_t ld,
     return !data || (aligned16(data) && (rows <= 1 || ld % WIDE<T> == 0));
 }
 
+// ---------------------------------------------------------------- for generation
+
+// Two rotations in one launch. In fast/elements.cu.
+int cuda_join_ropes(struct cuda *s, struct op_call *calls, int n, struct err *e);
+
 // ---------------------------------------------------------------- for products
 
 // As cuda_add_bias and cuda_add_bias_act (cuda.cuh), 16 bytes at a time where the operands allow

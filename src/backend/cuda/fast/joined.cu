@@ -6,6 +6,7 @@
 // the device says which call a chunk belongs to. Sums are added in the order of the chunks of their
 // call, so they do not depend on what else was joined.
 #include "backend/cuda/fast/adamw.cuh"
+#include "backend/cuda/fast/few.cuh"
 
 #include <stdlib.h>
 
@@ -186,7 +187,11 @@ static bool fit(const struct op_call *calls, int n) {
 
 int cuda_join(struct backend *b, struct op_call *calls, int n, struct err *e) {
     struct cuda *s = (struct cuda *)b->state;
-    if (n < 2 || !fit(calls, n))
+    if (n > 1 && calls[0].op->kind == OP_MATMUL)
+        cuda_join_few(s, calls, n);
+    else if (n > 1 && calls[0].op->kind == OP_ROPE)
+        return cuda_join_ropes(s, calls, n, e);
+    if (n < 2 || calls[0].op->kind == OP_MATMUL || !fit(calls, n))
         return 0;
     struct joined *j = (struct joined *)calloc(1, sizeof *j);
     if (!j)

@@ -7,6 +7,7 @@
 // same leading dimension. Each product below is therefore written for the transposed result.
 #include "backend/cuda/cuda.cuh"
 #include "backend/cuda/fast/fast.cuh"
+#include "backend/cuda/fast/few.cuh"
 #include "backend/joined.h"
 #include "model/shape.h"
 
@@ -514,11 +515,20 @@ static struct product product_of(const struct cuda *s, const struct op_call *c) 
     return p;
 }
 
-// y[m,n] = scale x[m,k] W + bias, and with a second output its activation
+// y[m,n] = scale x[m,k] W + bias, and with a second output its activation. The library knows plain
+// weights only.
 template <typename T>
 static int make_matmul(struct cuda *s, const struct op_call *c, struct cuda_made *made,
                        struct err *e) {
     const struct op *op = c->op;
+    const bool quantized = c->in[1].storage.kind != STORAGE_PLAIN;
+    if constexpr (sizeof(T) == 2) {
+        TRY(cuda_make_few<T>(s, c, made, e));
+        if (quantized && !made->run)
+            TRY(cuda_make_many<T>(s, c, made, e));
+    }
+    if (made->run || quantized)
+        return 0;
     struct product p = product_of<T>(s, c);
     p.a = {c->in[1].data, c->in[1].ld, op->flags & OP_IN_OUT ? CUBLAS_OP_N : CUBLAS_OP_T};
     p.b = {c->in[0].data, c->in[0].ld, CUBLAS_OP_N};

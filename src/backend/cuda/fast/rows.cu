@@ -3,6 +3,7 @@
 //
 // Which threads take which elements follows from the row's length alone. So a norm that is joined
 // with an addition, or issued again in the backward, gives the same bits.
+#include "backend/cuda/fast/chain.cuh"
 #include "backend/cuda/fast/fast.cuh"
 
 enum {
@@ -103,6 +104,8 @@ __global__ void __launch_bounds__(MOST_LANES)
     norm_kernel(T *y, int64_t ldy, float *stats, const T *x, int64_t ldx,
                 const struct norm_sizes<T> s) {
     const struct place p = place_of_thread<LONG>();
+    chain_wait();
+    chain_next();
     if (p.row >= s.m)
         return;
     x += head_at(p.row, s.heads, ldx, s.n);
@@ -119,16 +122,18 @@ __global__ void __launch_bounds__(MOST_LANES)
     add_norm_kernel(T *y, int64_t ldy, T *z, int64_t ldz, float *stats, const T *a, int64_t lda,
                     const T *b, int64_t ldb, const struct norm_sizes<T> s) {
     const struct place p = place_of_thread<LONG>();
+    uint4 more[ACCESSES<T>];
+    struct held<T> h;
+    hold_weights(&h, p, s);
+    chain_wait();
+    chain_next();
     if (p.row >= s.m)
         return;
     a += p.row * lda, b += p.row * ldb, y += p.row * ldy;
-    uint4 more[ACCESSES<T>];
-    struct held<T> h;
     EACH_ACCESS(k, first, p, s.n) {
         h.x[k] = load16(a + first);
         more[k] = load16(b + first);
     }
-    hold_weights(&h, p, s);
     EACH_ACCESS(k, first, p, s.n) {
         floats<T> sum = widen<T>(h.x[k]);
         const floats<T> other = widen<T>(more[k]);
@@ -221,21 +226,19 @@ template <typename T, bool LONG>
 static int norm(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct norm_sizes<T> sizes = sizes_of<T>(c->op, c->in[1].data, c->in[2].data);
     const struct shape_of_grid g = grid_of_rows<T>(sizes.m, sizes.n);
-    norm_kernel<T, LONG><<<g.blocks, g.threads, 0, stream>>>(
-        (T *)c->out[0].data, c->out[0].ld, (float *)c->out[1].data, (const T *)c->in[0].data,
-        c->in[0].ld, sizes);
-    return cuda_launched(s, c, e);
+    return chain_launch(s, c, norm_kernel<T, LONG>, {dim3(g.blocks), g.threads, 0, 0}, stream, e,
+                        (T *)c->out[0].data, c->out[0].ld, (float *)c->out[1].data,
+                        (const T *)c->in[0].data, c->in[0].ld, sizes);
 }
 
 template <typename T, bool LONG>
 static int add_norm(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     struct norm_sizes<T> sizes = sizes_of<T>(c->op, c->in[2].data, c->in[3].data);
     const struct shape_of_grid g = grid_of_rows<T>(sizes.m, sizes.n);
-    add_norm_kernel<T, LONG><<<g.blocks, g.threads, 0, stream>>>(
-        (T *)c->out[0].data, c->out[0].ld, (T *)c->out[1].data, c->out[1].ld,
-        (float *)c->out[2].data, (const T *)c->in[0].data, c->in[0].ld, (const T *)c->in[1].data,
-        c->in[1].ld, sizes);
-    return cuda_launched(s, c, e);
+    return chain_launch(s, c, add_norm_kernel<T, LONG>, {dim3(g.blocks), g.threads, 0, 0}, stream,
+                        e, (T *)c->out[0].data, c->out[0].ld, (T *)c->out[1].data, c->out[1].ld,
+                        (float *)c->out[2].data, (const T *)c->in[0].data, c->in[0].ld,
+                        (const T *)c->in[1].data, c->in[1].ld, sizes);
 }
 
 template <typename T, bool LONG>
@@ -267,19 +270,23 @@ static bool fits(const struct op_call *c, int ins, int outs, const struct operan
 template <typename T>
 static int make_norm(struct cuda *s, const struct op_call *c, struct cuda_made *made,
                      struct err *e) {
-    (void)s, (void)e;
-    if (fits<T>(c, 3, 1, &c->out[1]))
-        made->run = c->op->n <= HELD<T> * WARP ? norm<T, false> : norm<T, true>;
-    return 0;
+    if (!fits<T>(c, 3, 1, &c->out[1]))
+        return 0;
+    const bool one_warp = c->op->n <= HELD<T> * WARP;
+    made->run = one_warp ? norm<T, false> : norm<T, true>;
+    return one_warp ? chain_allow(s, c, norm_kernel<T, false>, 0, e)
+                    : chain_allow(s, c, norm_kernel<T, true>, 0, e);
 }
 
 template <typename T>
 static int make_add_norm(struct cuda *s, const struct op_call *c, struct cuda_made *made,
                          struct err *e) {
-    (void)s, (void)e;
-    if (fits<T>(c, 4, 2, &c->out[2]))
-        made->run = c->op->n <= HELD<T> * WARP ? add_norm<T, false> : add_norm<T, true>;
-    return 0;
+    if (!fits<T>(c, 4, 2, &c->out[2]))
+        return 0;
+    const bool one_warp = c->op->n <= HELD<T> * WARP;
+    made->run = one_warp ? add_norm<T, false> : add_norm<T, true>;
+    return one_warp ? chain_allow(s, c, add_norm_kernel<T, false>, 0, e)
+                    : chain_allow(s, c, add_norm_kernel<T, true>, 0, e);
 }
 
 template <typename T>

@@ -3,7 +3,7 @@
 //
 // A token id that is out of range cannot be refused here without waiting for the device. It makes
 // its row NaN instead. The loss is then not finite, CLIP skips the update, and the run reports it.
-#include "backend/cuda/cuda.cuh"
+#include "backend/cuda/plain/quantized.cuh"
 
 #include <math_constants.h>
 
@@ -175,8 +175,21 @@ static int argmax(struct cuda *s, const struct op_call *c, cudaStream_t stream, 
 
 // ---------------------------------------------------------------- rows by index
 
-template <typename T>
-__global__ void embed_kernel(T *x, int64_t ldx, const int32_t *ids, const T *table, int64_t ldt,
+template <typename T> struct plain_table {
+    const T *at;
+    int64_t ld;
+
+    __device__ float get(int64_t row, int64_t j) const { return value(at[row * ld + j]); }
+};
+
+struct quantized_table {
+    struct quantized w;
+
+    __device__ float get(int64_t row, int64_t j) const { return quantized_value(w, row, j); }
+};
+
+template <typename T, typename TABLE>
+__global__ void embed_kernel(T *x, int64_t ldx, const int32_t *ids, const TABLE table,
                              const int32_t *positions, const T *places, int64_t ldp, int64_t rows,
                              int64_t first, bool part, int64_t m, int64_t n) {
     EACH_ROW(i, m) {
@@ -184,7 +197,7 @@ __global__ void embed_kernel(T *x, int64_t ldx, const int32_t *ids, const T *tab
         const bool here = id >= 0 && id < rows; // else another rank has the row, if it is a part
         bool bad = (!here && !part) || position < 0;
         EACH_COLUMN(j, n) {
-            float v = bad ? CUDART_NAN_F : here ? value(table[id * ldt + j]) : 0;
+            float v = bad ? CUDART_NAN_F : here ? table.get(id, j) : 0;
             if (!bad && positions && places)
                 v += value(places[position * ldp + j]);
             x[i * ldx + j] = rounded<T>(v);
@@ -192,16 +205,28 @@ __global__ void embed_kernel(T *x, int64_t ldx, const int32_t *ids, const T *tab
     }
 }
 
+template <typename T, typename TABLE>
+static int embed_from(struct cuda *s, const struct op_call *c, const TABLE &table,
+                      cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    embed_kernel<T, TABLE><<<rows_grid(op->m), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (const int32_t *)c->in[0].data, table,
+        (const int32_t *)c->in[2].data, (const T *)c->in[3].data, c->in[3].ld, op->k, op->first,
+        (op->flags & OP_PART) != 0, op->m, op->n);
+    return cuda_launched(s, c, e);
+}
+
 template <typename T>
 static int embed(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct op *op = c->op;
     if (op->m == 0 || op->n == 0)
         return 0;
-    embed_kernel<<<rows_grid(op->m), BLOCK, 0, stream>>>(
-        (T *)c->out[0].data, c->out[0].ld, (const int32_t *)c->in[0].data, (const T *)c->in[1].data,
-        c->in[1].ld, (const int32_t *)c->in[2].data, (const T *)c->in[3].data, c->in[3].ld, op->k,
-        op->first, (op->flags & OP_PART) != 0, op->m, op->n);
-    return cuda_launched(s, c, e);
+    if (c->in[1].storage.kind == STORAGE_PLAIN)
+        return embed_from<T>(s, c, plain_table<T>{(const T *)c->in[1].data, c->in[1].ld}, stream,
+                             e);
+    quantized_table table;
+    TRY(quantized_of(s, c, &table.w, e));
+    return embed_from<T>(s, c, table, stream, e);
 }
 
 template <typename T>
