@@ -19,6 +19,7 @@ shorter() { # shorter COMMAND: what to add so that it ends soon
     train\ recipes*) echo "model=tiny seq=16 steps=1 batch.accum=1 eval.every=0 generate.tokens=0 save.last=false" ;;
     train*) echo "steps=2 seq=32 eval.every=0" ;;
     generate*) echo "--tokens 4" ;;
+    "tune --goal generate"*) echo "--time 3s --busy count --batch 1 --prompt-tokens 8 --output-tokens 8 --itl 9s --kl 9" ;;
     tune*) echo "--time 1s --p99 9s --busy count seq=16" ;;
     bench\ generate*) echo "--output-tokens 2 --repeat 1" ;;
     bench\ tradeoffs*) echo "seq=16 batch.micro=2 --steps 1 --repeat 1 --warmup 0" ;;
