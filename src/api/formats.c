@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "infer/decoder.h"
+#include "model/quantize.h"
 #include "model/shape_folder.h"
 #include "train/likeness.h"
 #include "train/source.h"
@@ -219,6 +220,10 @@ static int quantize(struct formats *f, int i, struct made *out, struct err *e) {
     struct haggle_config config = {.knobs = f->given};
     config.knobs.memory = 0; // the budget is for generating with the choice
     const bool compared = f->order.likeness && !f->shape, int4 = strstr(f->flags[i], "int4");
+    const char *text_of = !compared ? NULL : f->own_text[0] ? f->own_text : f->order.data;
+    // A method that looks at text gets it, and a part that it does not see is what the result is
+    // compared on. Random weights are rounded.
+    const bool looks = text_of && f->looks;
     struct haggle_error why = {0};
     char *text = NULL;
     size_t bytes = 0;
@@ -227,10 +232,9 @@ static int quantize(struct formats *f, int i, struct made *out, struct err *e) {
         .out_dir = f->knobs[i].model,
         .format = int4 ? "int4" : "int8",
         .group = int4 ? strtoll(strrchr(f->flags[i], ' '), NULL, 10) : 0,
-        .method = f->order.method,
-        .eval = !compared        ? NULL
-                : f->own_text[0] ? f->own_text
-                                 : f->order.data,
+        .method = f->shape ? NULL : f->order.method,
+        .data = looks ? text_of : NULL,
+        .eval = looks ? NULL : text_of,
         .kl = compared ? 1e5 : 0}; // the limit is applied here, so that the figure is known
     if (compared)
         TRY(set_data(f, &config.knobs, e));
@@ -422,7 +426,16 @@ int formats_open(struct formats *f, struct call *c, const struct knobs *k,
     char adapter[PATH_MAX];
     struct model_shape shape;
     bool is_dir = false;
+    enum quantize_method method = QUANTIZE_RTN;
     *f = (struct formats){.call = c, .order = *o, .given = *k, .base = *k, .lock = -1};
+    if (o->method)
+        TRY(quantize_find_method(o->method, &method, e));
+    f->looks = method != QUANTIZE_RTN;
+    if (f->looks && !o->data)
+        return err_set(e, ERR_USAGE,
+                       "--method %s looks at text: give it with --data FILE, of the kind that the "
+                       "model is for",
+                       o->method);
     TRY(call_find_checkpoint(c, &f->base, false, e));
     TRY(call_find_adapter(&f->base, adapter, e));
     f->adapter = adapter[0] != '\0' || f->base.lora_from[0] != '\0';

@@ -29,6 +29,7 @@ struct formats {
     char own_text[PATH_MAX]; // records of ids that the model made; "": the data were named
     bool shape;              // random weights: a divergence means nothing
     bool adapter;
+    bool looks;                              // the method of quantizing looks at text
     struct gen_format list[GEN_VALUES_MOST]; // [0] is as given
     struct knobs knobs[GEN_VALUES_MOST];
     char flags[GEN_VALUES_MOST][64]; // of haggle quantize; "": it is not quantized

@@ -211,7 +211,7 @@ static void write_commands(struct tuner *t) {
     const struct gen_setting *s = &t->gen.settings[t->gen.chosen];
     const struct gen_point *p = &s->point;
     const struct formats *f = &t->formats;
-    char model[KNOB_STRING_BYTES], a[NAME_BYTES], b[NAME_BYTES];
+    char model[KNOB_STRING_BYTES], a[NAME_BYTES], b[NAME_BYTES], data[NAME_BYTES];
     size_t n = 0;
     name_model(t, model);
 #define PUT(...)                                                                                   \
@@ -222,9 +222,12 @@ static void write_commands(struct tuner *t) {
     if (f->flags[p->format][0] && f->shape)
         PUT("# FOLDER: a trained model of the shape %s\n", t->given.model);
     if (f->flags[p->format][0])
-        PUT("haggle quantize %s %s %s%s%s\n", quoted(f->shape ? "FOLDER" : t->given.model, a),
-            quoted(model, b), f->flags[p->format], t->o->method ? " --method " : "",
-            t->o->method ? t->o->method : "");
+        PUT("haggle quantize %s %s %s", quoted(f->shape ? "FOLDER" : t->given.model, a),
+            quoted(model, b), f->flags[p->format]);
+    if (f->flags[p->format][0] && f->looks)
+        PUT(" --method %s --data %s", t->o->method, quoted(t->o->data, data));
+    if (f->flags[p->format][0])
+        PUT("\n");
     PUT("haggle generate %s", quoted(model, a));
     if (f->knobs[p->format].precision != PRECISION_FP32)
         PUT(" precision=%s", knob_choice(KNOB_precision, (int)f->knobs[p->format].precision));

@@ -53,6 +53,15 @@ says out "over the limit of 1e-09" "a strict limit"
 json strict.json 'all(f["refused"] for f in d["formats"][2:]) and all(s["visits"] == 0 for s in d["settings"] if s["format"][:3] == "int")' \
     "formats that are not admitted"
 
+# A method that looks at text gets it from --data, and is compared on records that it did not see.
+for i in $(seq 40); do echo "{\"text\": \"tale $i is about $((i * 7)) and $((i * i)) things\"}"; done >tales.jsonl
+tuned 0 "a method" run --method awq --data tales.jsonl --kl 9 --prompt-tokens 16 --output-tokens 8 --time 1s --json awq.json
+json awq.json 'all(f["kl"] >= 0 and not f["refused"] for f in d["formats"][1:])' "a method: divergences"
+tuned 2 "a method without text" run --method tuned --time 1s
+says err "--method tuned looks at text: give it with --data FILE" "a method without text"
+tuned 2 "a method that is none" run --method gptq --data tales.jsonl --time 1s
+says err "accepted: rtn, awq, tuned" "a method that is none"
+
 # A shape has random weights.
 tuned 0 "a shape" tiny --prompt-tokens 16 --output-tokens 8 --time 1s --json shape.json
 says out "formats are a question of speed only" "a shape"
