@@ -11,6 +11,9 @@
 //   run at a time, and before its chain_wait a kernel may read whatever its direct predecessor does
 //   not write: weights and the inputs of the turn, which no chained kernel writes.
 //
+// Ops of more than CHAIN_ROWS rows, those of training among them, are launched in the ordinary way:
+// next to what they take, what lies between two of them is little.
+//
 // What was enqueued last must be a chained kernel, too, or the launch is an ordinary one: cuda_run
 // keeps `leads` and `follows`, and everything else that is enqueued clears `leads`.
 #ifndef HAGGLE_BACKEND_CUDA_CHAIN_CUH
@@ -57,6 +60,8 @@ static inline __device__ float block_value(const float *mine, int rank) {
 
 // ---------------------------------------------------------------- launches
 
+enum { CHAIN_ROWS = 128 };
+
 struct chain_grid {
     dim3 blocks;
     unsigned threads;
@@ -76,7 +81,7 @@ static int chain_launch(struct cuda *s, const struct op_call *c, void (*kernel)(
     config.dynamicSmemBytes = g.shared;
     config.stream = stream;
     config.attrs = attribute;
-    const bool computes = c->op->stream == STREAM_COMPUTE;
+    const bool computes = c->op->stream == STREAM_COMPUTE && c->op->m <= CHAIN_ROWS;
     if (computes && s->follows) {
         attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
