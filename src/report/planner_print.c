@@ -124,8 +124,9 @@ static void print_family(const struct planner_question *q, const struct planner_
     const struct planner_tried *t = &a->families[f];
     if (t->listed == 0)
         return;
-    fprintf(out, "- %s (%d layouts, %d ruled out by bounds): ",
-            planner_family_name((enum planner_family)f), t->listed, t->bounded);
+    fprintf(out, "- %s (%d layout%s, %d ruled out by bounds): ",
+            planner_family_name((enum planner_family)f), t->listed, t->listed == 1 ? "" : "s",
+            t->bounded);
     if (t->best < 0) {
         if (t->least_bytes > 0)
             fprintf(out, "do not fit; at least %.1f GiB of %g\n", t->least_bytes / GIB,
