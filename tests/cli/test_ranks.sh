@@ -51,8 +51,11 @@ layout alone batch.accum=1 steps=1
 run 0 "one step apart" "${apart[@]}" batch.accum=1 comm.every=2 steps=1
 norm() { grep -o '"grad_norm":[^,}]*' "$1/log.jsonl" | tail -1; }
 [ "$(norm alone)" = "$(norm apart)" ] || fail "a replica's norm is $(norm apart), alone it is $(norm alone)"
-run 0 "a limit of time between averages" "${apart[@]}" batch.accum=1 comm.every=50 steps=1000000 time=1s
-grep -qE "the run ends after step [0-9]*[05]0, where .* are averaged \(comm.every=50\)" err || fail "time: $(tail -3 err)"
+for try in 1 2 3; do # the time may be over just where replicas are averaged, and then there is nothing to say
+    run 0 "a limit of time between averages" "${apart[@]}" batch.accum=1 comm.every=50 steps=1000000 time=1s
+    grep -qE "the run ends after step [0-9]*[05]0, where .* are averaged \(comm.every=50\)" err && break
+    [ $try -lt 3 ] || fail "time: $(tail -3 err)"
+done
 grep -qE "to step [0-9]*[05]0 of" out || fail "a run ends where replicas are apart: $(cat out)"
 run 2 "local SGD and ZeRO" "${apart[@]}" comm.every=2 zero.stage=1
 says err "accepted: zero.stage=0" "local SGD and ZeRO"
